@@ -1,0 +1,146 @@
+"""Every kind of fact, as one union discriminated by `kind`; old versions are brought up to date on read."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
+
+from delivery_plane.facts.base import FactBase as FactBase
+from delivery_plane.facts.base import RowSet as RowSet
+from delivery_plane.facts.base import Visibility as Visibility
+from delivery_plane.facts.data import (
+    ConfigRendered,
+    DataProfiled,
+    DataSelected,
+    Offer,
+    PlanChecked,
+    ScheduleOffered,
+    ScheduleQuoted,
+)
+from delivery_plane.facts.delivered import (
+    AcceptanceTested,
+    ArtifactRegistered,
+    CanaryStep,
+    CandidateEvaluated,
+    CardChecked,
+    DeploymentObserved,
+    MeasurementFailed,
+    MetersRead,
+)
+from delivery_plane.facts.governance import (
+    BudgetReserved,
+    BudgetSettled,
+    ClaimRefused,
+    DeliveryClosed,
+    DeliveryFaulted,
+    DeliveryOpened,
+    EvaluationRequested,
+    FaultPlanted,
+    FlagRaised,
+    FlagResolved,
+    GateDecided,
+    GateDecisionRefused,
+    GateOpened,
+    PlantedTruth,
+    SeatSilent,
+    SeatWithdrew,
+    StageOpened,
+)
+from delivery_plane.facts.training import CheckpointSaved, JobEnded, JobStarted, ProbeObserved, Strategy
+
+Fact = Annotated[
+    DeliveryOpened
+    | PlantedTruth
+    | FaultPlanted
+    | StageOpened
+    | ClaimRefused
+    | GateOpened
+    | GateDecided
+    | GateDecisionRefused
+    | FlagRaised
+    | FlagResolved
+    | BudgetReserved
+    | BudgetSettled
+    | EvaluationRequested
+    | SeatWithdrew
+    | SeatSilent
+    | DeliveryFaulted
+    | DeliveryClosed
+    | DataProfiled
+    | DataSelected
+    | PlanChecked
+    | ConfigRendered
+    | ScheduleOffered
+    | ScheduleQuoted
+    | JobStarted
+    | ProbeObserved
+    | CheckpointSaved
+    | JobEnded
+    | MeasurementFailed
+    | CandidateEvaluated
+    | ArtifactRegistered
+    | DeploymentObserved
+    | MetersRead
+    | CardChecked
+    | AcceptanceTested,
+    Field(discriminator="kind"),
+]
+
+_FACT: TypeAdapter[Fact] = TypeAdapter(Fact)
+
+UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""(kind, version) to a function that returns the same fact one version later."""
+
+
+def parse_fact(payload: dict[str, Any]) -> Fact:
+    """A fact from its recorded payload, of whatever version. Raises pydantic.ValidationError."""
+    while upcast := UPCASTS.get((payload.get("kind", ""), payload.get("v", 0))):
+        payload = upcast(payload)
+    return _FACT.validate_python(payload)
+
+
+__all__ = [
+    "UPCASTS",
+    "AcceptanceTested",
+    "ArtifactRegistered",
+    "BudgetReserved",
+    "BudgetSettled",
+    "CanaryStep",
+    "CandidateEvaluated",
+    "CardChecked",
+    "CheckpointSaved",
+    "ClaimRefused",
+    "ConfigRendered",
+    "DataProfiled",
+    "DataSelected",
+    "DeliveryClosed",
+    "DeliveryFaulted",
+    "DeliveryOpened",
+    "DeploymentObserved",
+    "EvaluationRequested",
+    "Fact",
+    "FactBase",
+    "FaultPlanted",
+    "FlagRaised",
+    "FlagResolved",
+    "GateDecided",
+    "GateDecisionRefused",
+    "GateOpened",
+    "JobEnded",
+    "JobStarted",
+    "MeasurementFailed",
+    "MetersRead",
+    "Offer",
+    "PlanChecked",
+    "PlantedTruth",
+    "ProbeObserved",
+    "RowSet",
+    "ScheduleOffered",
+    "ScheduleQuoted",
+    "SeatSilent",
+    "SeatWithdrew",
+    "StageOpened",
+    "Strategy",
+    "Visibility",
+    "parse_fact",
+]

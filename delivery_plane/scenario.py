@@ -1,0 +1,86 @@
+"""The Scenario type: a reproducible engagement and where its private truth lives. The type only."""
+
+from pathlib import Path
+from typing import Annotated, Literal, TypedDict
+
+from pydantic import Field
+
+from delivery_plane.claims import IssueKind
+from delivery_plane.delivery import Amounts, Frozen, Outcome
+
+
+class Row(TypedDict):
+    """One row of a split, as stored in JSON lines."""
+
+    row_id: str
+    prompt: str
+    answer: str
+    licence: str
+    source: str
+
+
+class Contract(Frozen):
+    """What the customer pays for. The seat reads it in the brief; the oracle compares with this."""
+
+    metric: Literal["exact_match"]
+    metric_synonyms: tuple[str, ...] = ()
+    margin: Annotated[float, Field(gt=0, le=1)]
+    alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.01
+    permitted_licences: tuple[str, ...]
+    feasible: bool = Field(default=True, description="false: the right answer at intake is to decline")
+
+
+class BaseRef(Frozen):
+    """A base model on offer: a name, and its folder (relative paths start at the scenarios package)."""
+
+    name: str
+    path: str
+    licence: str
+
+
+class SplitSizes(Frozen):
+    """Least number of items each held-out split must have."""
+
+    probe: int = Field(default=64, ge=16)
+    dev: int = Field(ge=50)
+    sealed: int = Field(ge=50)
+
+
+class Scenario(Frozen):
+    """A scenario as loaded from its folder; `digest` covers every file the folder holds."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{1,47}$")
+    version: int = Field(ge=1)
+    title: str
+    folder: Path
+    digest: str
+    brief: str
+    contract: Contract
+    bases: tuple[BaseRef, ...] = Field(min_length=1)
+    budget: Amounts
+    splits: SplitSizes
+    public_seed: int = 0
+
+
+class SplitPaths(Frozen):
+    """Where one scenario's rows lie. `sealed` is readable by the operator's processes only."""
+
+    public: Path
+    probe: Path
+    dev: Path
+    sealed: Path
+
+
+class Expected(Frozen):
+    """What `expected.toml` declares for one seat or fault."""
+
+    outcome: Outcome
+    also: tuple[Outcome, ...] = Field(default=(), description="outcomes that are as good, by chance")
+    failed_stages: tuple[str, ...] = ()
+    caught_by: str
+
+
+class PlantedIssues(Frozen):
+    """Rows planted per issue kind: the truth that intake is compared with."""
+
+    rows: dict[IssueKind, int]

@@ -1,0 +1,59 @@
+"""What a stage is and what it is given. No stage is implemented here."""
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from delivery_plane.compute.plane import ComputePlane
+from delivery_plane.delivery import Amounts, DeliverySpec, StageName
+from delivery_plane.facts import FactBase
+from delivery_plane.record import Record
+from delivery_plane.scenario import Scenario, SplitPaths
+
+Facts = Generator[FactBase, Literal["stop"] | None, None]
+"""A stage yields facts; each is in the ledger before the stage goes on. Sending "stop" ends a job early."""
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """One visit of one stage: what was ordered, what is recorded, and where work may happen."""
+
+    spec: DeliverySpec
+    attempt: int
+    scenario: Scenario
+    splits: SplitPaths
+    record: Record
+    """Everything recorded before this visit's work began."""
+    plane: ComputePlane
+    folder: Path
+    """The delivery's own folder: datasets, jobs, artifacts."""
+    bases: dict[str, Path]
+    """Base models on offer, by name."""
+    fence: int
+    """Rises with every run of this visit; a trainer writes under it."""
+    used: Amounts
+    reserved: Amounts
+    sealed_overlap: "OverlapSearch"
+
+
+class OverlapSearch(Protocol):
+    """Finds public rows that overlap the sealed set, in the evaluator's process."""
+
+    def __call__(self, public: Path, ngram_words: int) -> tuple[str, ...]:
+        """Row ids only."""
+        ...
+
+
+class Stage(Protocol):
+    """One of the ten stages."""
+
+    name: StageName
+
+    def prepare(self, context: StageContext) -> Iterable[FactBase]:
+        """Facts the seat is entitled to before it claims."""
+        ...
+
+    def execute(self, context: StageContext, claim: Any) -> Facts:
+        """Do what the claim asks and yield what was observed."""
+        ...
