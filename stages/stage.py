@@ -1,6 +1,6 @@
 """What a stage is and what it is given. No stage is implemented here."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -34,6 +34,10 @@ class StageContext:
     """Rises with every run of this visit; a trainer writes under it."""
     used: Amounts
     reserved: Amounts
+    reserve: Callable[[str, Amounts], bool]
+    """Set budget aside for a piece of work (by id, once); False: the budget does not allow it."""
+    settle: Callable[[str, Amounts], None]
+    """Say what the work really used."""
     sealed_overlap: "OverlapSearch"
 
 

@@ -79,6 +79,14 @@ class Scored(Frozen):
     decoding_digest: str
     template_digest: str
 
+    def against(self, base: "Scored") -> tuple[int, int, int]:
+        """Wins, losses and ties of this model against `base` on the same items. Raises ValueError otherwise."""
+        if self.items_digest != base.items_digest:
+            raise ValueError("answers to different items cannot be paired")
+        wins = sum(t and not b for t, b in zip(self.correct, base.correct, strict=True))
+        losses = sum(b and not t for t, b in zip(self.correct, base.correct, strict=True))
+        return wins, losses, len(self.correct) - wins - losses
+
 
 class Registration(Frozen):
     """What came of merging, saving, hashing and reloading a candidate. Fields as in `ArtifactRegistered`."""

@@ -38,8 +38,6 @@ class CandidateEvaluated(FactBase):
     losses: int
     ties: int
     uplift: float
-    uplift_interval: tuple[float, float]
-    """95%, paired."""
     look: int
     """Which look at the dev split this was, from 1."""
     empty_answers: int

@@ -1,0 +1,168 @@
+"""Customer rows on disk: read, profile, select. Text goes in, counts and row ids come out."""
+
+import json
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from delivery_plane.claims import IssueKind, Selector, problems
+from delivery_plane.entry import sha256
+from delivery_plane.errors import BadInput
+from delivery_plane.facts import RowSet
+from delivery_plane.scenario import Row
+
+OVERLAP_NGRAM_WORDS = 13
+"""Words per n-gram that count as overlap between longer texts (the length used for GPT-3's clean-up,
+Brown et al. 2020, appendix C). Shorter texts overlap when they are equal but for case and punctuation."""
+
+_ROW: TypeAdapter[Row] = TypeAdapter(Row)
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
+_DIGITS = re.compile(r"\d(?:[ -]?\d){12,18}")
+_WORD = re.compile(r"\w+")
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a JSON-lines file. Raises BadInput naming the line."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: cannot be read as UTF-8 text ({type(error).__name__})") from None
+    rows: list[Row] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(_ROW.validate_json(line))
+        except ValidationError as error:
+            raise BadInput(f"{path}:{number}: not a row: {problems(error)}") from None
+    if len({row["row_id"] for row in rows}) != len(rows):
+        raise BadInput(f"{path}: row ids are not unique")
+    return rows
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> str:
+    """Write rows as JSON lines, whole or not at all; returns the file's SHA-256."""
+    data = "".join(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in rows).encode()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    aside = path.with_suffix(f".{os.getpid()}.tmp")
+    with aside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    return sha256(data)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    return sha256(path.read_bytes())
+
+
+def normalised(text: str) -> str:
+    """Lower-case words only: what is left when case, spacing and punctuation do not matter."""
+    return " ".join(_WORD.findall(text.casefold()))
+
+
+def has_personal_data(text: str) -> bool:
+    """Whether a text holds an e-mail address, a phone number or a valid payment card number."""
+    import phonenumbers
+    from stdnum import luhn
+
+    if _EMAIL.search(text):
+        return True
+    if sum(character.isdigit() for character in text) < 7:
+        return False
+    if any(luhn.is_valid(re.sub(r"\D", "", match.group())) for match in _DIGITS.finditer(text)):
+        return True
+    return any(True for _ in phonenumbers.PhoneNumberMatcher(text, "US"))
+
+
+def overlapping(public: Sequence[Row], held_out: Sequence[Row], ngram_words: int) -> tuple[str, ...]:
+    """Ids of public rows whose prompt equals a held-out prompt, or shares an n-gram of words with one."""
+    shared = _shared_prefix([row["prompt"] for row in (*public, *held_out)])
+    whole: set[str] = set()
+    grams: set[tuple[str, ...]] = set()
+    for row in held_out:
+        text = normalised(row["prompt"][shared:])
+        whole.add(text)
+        grams.update(_ngrams(text, ngram_words))
+    return tuple(
+        row["row_id"]
+        for row in public
+        if (text := normalised(row["prompt"][shared:])) in whole
+        or not grams.isdisjoint(_ngrams(text, ngram_words))
+    )
+
+
+def _shared_prefix(texts: list[str]) -> int:
+    # An instruction that every prompt begins with would make all of them overlap.
+    first, last = min(texts), max(texts)
+    return next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), 0)
+
+
+def _ngrams(text: str, words: int) -> Iterable[tuple[str, ...]]:
+    tokens = text.split()
+    return (tuple(tokens[start : start + words]) for start in range(len(tokens) - words + 1))
+
+
+def issues(
+    rows: Sequence[Row], permitted_licences: Iterable[str], overlap_ids: Iterable[str]
+) -> dict[IssueKind, RowSet]:
+    """What is wrong with a set of rows, by kind.
+
+    `duplicates` are repeats of an earlier row (case and spacing aside); `conflicting_labels` are all
+    rows whose prompt also occurs with another answer.
+    """
+    permitted, overlap = set(permitted_licences), set(overlap_ids)
+    by_prompt: dict[str, set[str]] = defaultdict(set)
+    seen: set[tuple[str, str]] = set()
+    duplicates = []
+    for row in rows:
+        pair = (normalised(row["prompt"]), row["answer"].strip())
+        if pair in seen:
+            duplicates.append(row["row_id"])
+        seen.add(pair)
+        by_prompt[pair[0]].add(pair[1])
+    found: dict[IssueKind, list[str]] = {
+        "duplicates": duplicates,
+        "conflicting_labels": [
+            row["row_id"] for row in rows if len(by_prompt[normalised(row["prompt"])]) > 1
+        ],
+        "unlicensed_rows": [row["row_id"] for row in rows if row["licence"] not in permitted],
+        "pii": [row["row_id"] for row in rows if has_personal_data(row["prompt"] + "\n" + row["answer"])],
+        "sealed_overlap": [row["row_id"] for row in rows if row["row_id"] in overlap],
+    }
+    return {kind: RowSet(count=len(ids), row_ids=tuple(ids)) for kind, ids in found.items()}
+
+
+def select(
+    rows: Sequence[Row],
+    selectors: Sequence[Selector],
+    permitted_licences: Iterable[str],
+    overlap_ids: Iterable[str],
+) -> tuple[list[Row], dict[str, int]]:
+    """Run a plan's selectors in order; returns the rows left and how many each step removed."""
+    permitted, overlap = set(permitted_licences), set(overlap_ids)
+    left = list(rows)
+    removed: dict[str, int] = {}
+    for position, selector in enumerate(selectors, start=1):
+        before = len(left)
+        if selector.name == "sample":
+            # In the order of hashed ids: deterministic, and no order of the file can favour a class.
+            ordered = sorted(left, key=lambda row: sha256(row["row_id"].encode()))
+            keep = {row["row_id"] for row in ordered[: selector.rows or len(ordered)]}
+        else:
+            kinds: dict[str, IssueKind] = {
+                "dedupe": "duplicates",
+                "drop_conflicting": "conflicting_labels",
+                "drop_unlicensed": "unlicensed_rows",
+                "drop_pii": "pii",
+                "drop_overlap": "sealed_overlap",
+            }
+            bad = set(issues(left, permitted, overlap)[kinds[selector.name]].row_ids)
+            keep = {row["row_id"] for row in left} - bad
+        left = [row for row in left if row["row_id"] in keep]
+        removed[f"{position}:{selector.name}"] = before - len(left)
+    return left, removed

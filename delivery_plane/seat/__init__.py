@@ -1,0 +1,1 @@
+"""The seat's use-cases, the same for agents, people and scripts."""

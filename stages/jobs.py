@@ -1,0 +1,101 @@
+"""The job a plan and a configuration describe, as the platform will run it. Built here and nowhere else."""
+
+from pathlib import Path
+
+from delivery_plane.claims import ConfigClaim, EvalClaim, PlanClaim
+from delivery_plane.compute.plane import JobSpec, ModelRef
+from delivery_plane.errors import BadInput, LedgerFault
+from delivery_plane.facts import (
+    CheckpointSaved,
+    DataSelected,
+    DeliveryOpened,
+    JobEnded,
+    JobStarted,
+    PlantedTruth,
+)
+from stages.stage import StageContext
+
+BASE = "base"
+"""The candidate that is the base model itself."""
+
+
+def job_id(context: StageContext) -> str:
+    """The job of this pass through the stages."""
+    return f"job-{context.attempt}"
+
+
+def job_spec(context: StageContext) -> JobSpec:
+    """The job as claimed in the latest plan and configuration. Raises LedgerFault when one is missing."""
+    plan = context.record.claim(PlanClaim)
+    config = context.record.claim(ConfigClaim)
+    selected = context.record.last(DataSelected)
+    opened = context.record.last(DeliveryOpened)
+    truth = context.record.last(PlantedTruth)
+    if not (plan and config and selected and opened and truth):
+        raise LedgerFault("a job needs a plan, a configuration and a selected data set on record")
+    base = plan.value.base if plan.value.base in context.bases else next(iter(context.bases))
+    identity = job_id(context)
+    return JobSpec(
+        job_id=identity,
+        base_path=context.bases[base],
+        base_digest=opened.value.bases[base],
+        dataset_path=dataset_path(context, selected.value.dataset_digest),
+        dataset_digest=selected.value.dataset_digest,
+        probe_path=context.splits.probe,
+        probe_digest=truth.value.probe_digest,
+        job_folder=context.folder / "jobs" / identity,
+        mechanism="lora" if config.value.lora else "full",
+        learning_rate=config.value.learning_rate,
+        scheduler=config.value.scheduler,
+        warmup_share=config.value.warmup_share,
+        batch_rows=config.value.batch_rows,
+        steps=config.value.steps,
+        max_tokens_per_row=config.value.max_tokens_per_row,
+        masking=config.value.masking,
+        lora=config.value.lora,
+        seed=config.value.seed + context.spec.seed,
+        device=context.spec.device,
+        fault=context.spec.fault,
+    )
+
+
+def dataset_path(context: StageContext, digest: str) -> Path:
+    """Where a selected data set lies."""
+    return context.folder / "datasets" / f"{digest}.jsonl"
+
+
+def base_name(context: StageContext) -> str:
+    """The base model the latest plan chose, or the first on offer when it chose none of them."""
+    plan = context.record.claim(PlanClaim)
+    return plan.value.base if plan and plan.value.base in context.bases else next(iter(context.bases))
+
+
+def finished_jobs(context: StageContext) -> dict[str, JobEnded]:
+    """Jobs on record that ended with a checkpoint, by id."""
+    ended = (fact.value for fact in context.record.facts(JobEnded))
+    return {job.job_id: job for job in ended if job.checkpoint_digest}
+
+
+def model_of(context: StageContext, candidate: str) -> ModelRef:
+    """The weights a candidate's name stands for. Raises BadInput for a name that is neither job nor base."""
+    if candidate == BASE:
+        return ModelRef(base_path=context.bases[base_name(context)])
+    if candidate not in finished_jobs(context):
+        known = ", ".join([BASE, *finished_jobs(context)])
+        raise BadInput(f"no candidate {candidate}; there are: {known}")
+    started = [fact.value for fact in context.record.facts(JobStarted) if fact.value.job_id == candidate]
+    last = [fact.value for fact in context.record.facts(CheckpointSaved) if fact.value.job_id == candidate][
+        -1
+    ]
+    return ModelRef(
+        base_path=context.bases[started[-1].base],
+        checkpoint_path=context.folder / "jobs" / candidate / f"checkpoint-{last.step}",
+    )
+
+
+def chosen_candidate(context: StageContext) -> str:
+    """The candidate the seat settled on at eval."""
+    claim = context.record.claim(EvalClaim)
+    if claim is None:
+        raise LedgerFault("no candidate was chosen at eval")
+    return claim.value.candidate
