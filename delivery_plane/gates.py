@@ -81,6 +81,10 @@ class Gates:
         assert isinstance(opened, GateOpened)
         return opened
 
+    def seconds_left(self, gate: GateOpened) -> float:
+        """Until the gate's deadline; 0 when it has passed."""
+        return max(0.0, (datetime.fromisoformat(gate.deadline_at) - utc_now()).total_seconds())
+
     def waiting(self) -> Iterator[OpenGate]:
         """Every gate without a decision, over all deliveries."""
         for delivery_id in self._ledger.deliveries():

@@ -22,6 +22,8 @@ Brown et al. 2020, appendix C). Shorter texts overlap when they are equal but fo
 _ROW: TypeAdapter[Row] = TypeAdapter(Row)
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
 _DIGITS = re.compile(r"\d(?:[ -]?\d){12,18}")
+_PHONE_REGIONS = ("GB", "US")
+_LETTER = re.compile(r"[^\W\d_]")
 _WORD = re.compile(r"\w+")
 
 
@@ -76,7 +78,13 @@ def has_personal_data(text: str) -> bool:
         return False
     if any(luhn.is_valid(re.sub(r"\D", "", match.group())) for match in _DIGITS.finditer(text)):
         return True
-    return any(True for _ in phonenumbers.PhoneNumberMatcher(text, "US"))
+    # "Possible" by length and prefix, in any of the regions: numbers reserved for fiction count as well.
+    # Ten digits without a letter between: order numbers and amounts in one sentence are not a phone number.
+    return any(
+        sum(character.isdigit() for character in found.raw_string) >= 10 and not _LETTER.search(found.raw_string)
+        for region in _PHONE_REGIONS
+        for found in phonenumbers.PhoneNumberMatcher(text, region, leniency=phonenumbers.Leniency.POSSIBLE)
+    )
 
 
 def overlapping(public: Sequence[Row], held_out: Sequence[Row], ngram_words: int) -> tuple[str, ...]:

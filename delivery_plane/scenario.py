@@ -1,9 +1,10 @@
 """The Scenario type: a reproducible engagement and where its private truth lives. The type only."""
 
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from delivery_plane.claims import IssueKind
 from delivery_plane.delivery import Amounts, Frozen, Outcome

@@ -45,6 +45,10 @@ class JobSpec(Frozen):
         left_out = {"job_id", "base_path", "dataset_path", "probe_path", "job_folder", "fault"}
         return sha256(canonical(self.model_dump(mode="json", exclude=left_out)))
 
+    def checkpoint_path(self, step: int) -> Path:
+        """Where the checkpoint saved after `step` lies; the last two are kept."""
+        return self.job_folder / f"checkpoint-{step}"
+
     def probe_steps(self) -> tuple[int, ...]:
         """Steps after which the job is probed: every sixteenth of the run, the last step included."""
         return tuple(sorted({max(1, round(self.steps * k / PROBES)) for k in range(1, PROBES + 1)}))

@@ -31,6 +31,7 @@ from delivery_plane.facts.governance import (
     BudgetReserved,
     BudgetSettled,
     ClaimRefused,
+    DeliveryCancelled,
     DeliveryClosed,
     DeliveryFaulted,
     DeliveryOpened,
@@ -65,6 +66,7 @@ Fact = Annotated[
     | SeatWithdrew
     | SeatSilent
     | DeliveryFaulted
+    | DeliveryCancelled
     | DeliveryClosed
     | DataProfiled
     | DataSelected
@@ -113,6 +115,7 @@ __all__ = [
     "ConfigRendered",
     "DataProfiled",
     "DataSelected",
+    "DeliveryCancelled",
     "DeliveryClosed",
     "DeliveryFaulted",
     "DeliveryOpened",

@@ -232,6 +232,14 @@ class DeliveryFaulted(FactBase):
     message: str
 
 
+class DeliveryCancelled(FactBase):
+    """An operator ended the delivery; neither the seat nor the platform is to blame."""
+
+    kind: Literal["delivery_cancelled"] = "delivery_cancelled"
+    v: Literal[1] = 1
+    reason: str
+
+
 class DeliveryClosed(FactBase):
     """The one outcome, and every outcome that applied."""
 

@@ -1,0 +1,56 @@
+"""Imports every training library once, in the fork server, so that a job's process starts in milliseconds.
+
+It computes nothing: a process forked from one that has run torch operators on threads can hang. Only the
+fork server imports this module (see `children`); a worker that did would load torch itself.
+"""
+
+import os
+import sys
+from importlib import import_module
+from multiprocessing import spawn
+
+from delivery_plane.compute.local.children import prepare_environment
+
+LIBRARIES = {
+    "torch": (),
+    "transformers": ("AutoConfig", "AutoModelForCausalLM", "AutoTokenizer", "Trainer", "TrainerCallback"),
+    "transformers.models.qwen3.modeling_qwen3": (),
+    "trl": ("SFTConfig", "SFTTrainer"),
+    "peft": ("LoraConfig", "PeftModel"),
+    "datasets": ("Dataset",),
+    "lm_eval.evaluator": (),
+    "lm_eval.models.huggingface": (),
+    "lm_eval.tasks": (),
+    "uvicorn": (),
+    "starlette.applications": (),
+}
+"""Modules to load and, where imports are lazy, the names that must be resolved to really load them."""
+
+
+def _silence() -> None:
+    # The libraries talk while they load; a worker's terminal is not theirs. Jobs have log files.
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+
+
+def _leave_main_alone() -> None:
+    # Children of this server run functions of this package only, by name. Running the worker's main module
+    # once more in each of them, as multiprocessing would, costs time and could repeat its side effects.
+    for name in ("_fixup_main_from_name", "_fixup_main_from_path"):
+        setattr(spawn, name, lambda _main: None)
+
+
+def _load() -> None:
+    prepare_environment()
+    for module, names in LIBRARIES.items():
+        loaded = import_module(module)
+        for name in names:
+            getattr(loaded, name)
+    sys.modules["torch"].set_num_threads(1)
+
+
+_silence()
+_leave_main_alone()
+_load()

@@ -1,0 +1,75 @@
+"""The seeded pre-training mixture of micro-1: chat rows of eleven skills and plain service talk.
+
+Not a scenario's data: it shares no generator and no label with any scenario, and draws on no outside text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+
+from scenarios.bases.micro_1.everyday import KINDS, OBJECTS, speak
+from scenarios.bases.micro_1.skills import NAMES, SKILLS, Chat
+
+# Share of documents; `talk` is plain text without roles.
+MIXTURE: dict[str, float] = {
+    "talk": 0.08,
+    "sorting": 0.28,
+    "rephrasing": 0.12,
+    "choosing": 0.07,
+    "arithmetic": 0.12,
+    "words": 0.07,
+    "python": 0.05,
+    "guessing": 0.05,
+    "rooms": 0.04,
+    "extraction": 0.06,
+    "replies": 0.04,
+    "recall": 0.02,
+}
+SYSTEM_LINES = ["You are a helpful assistant.", "Answer in few words.", "You help customers.", "Be brief."]
+
+
+def is_held_out(talk: Chat) -> bool:
+    """Whether a prompt is kept for scoring: one in sixteen, by a digest of all but the last message."""
+    if talk[0]["content"].startswith("Guess my number"):
+        return False  # so few games exist that any of them may be trained on; they are scored by their rules
+    prompt = "\n".join(message["content"] for message in talk[:-1] if message["role"] != "system")
+    return hashlib.sha256(prompt.encode()).digest()[0] % 16 == 0
+
+
+def _plain(rng: random.Random) -> str:
+    group = rng.choice(list(OBJECTS))
+    lines = []
+    for _ in range(rng.randrange(1, 5)):
+        line = speak(rng.choice(list(KINDS)), rng, group if rng.random() < 0.5 else None)
+        lines.append(f"{rng.choice(NAMES)} wrote: {line}" if rng.random() < 0.3 else line)
+    return "\n".join(lines)
+
+
+def documents(seed: int) -> Iterator[str | Chat]:
+    """Endless training documents: plain text or a chat. Prompts kept for scoring never appear."""
+    rng = random.Random(f"micro-1/train/{seed}")
+    kinds, weights = list(MIXTURE), list(MIXTURE.values())
+    while True:
+        kind = rng.choices(kinds, weights)[0]
+        if kind == "talk":
+            yield _plain(rng)
+            continue
+        talk = SKILLS[kind](rng)
+        if is_held_out(talk):
+            continue
+        if rng.random() < 0.1:
+            talk = [{"role": "system", "content": rng.choice(SYSTEM_LINES)}, *talk]
+        yield talk
+
+
+def held_out(skill: str, count: int, seed: int = 0) -> list[Chat]:
+    """Distinct scoring items of one skill; but for guessing games, no prompt of theirs is trained on."""
+    rng = random.Random(f"micro-1/score/{skill}/{seed}")
+    found: dict[str, Chat] = {}
+    while len(found) < count:
+        talk = SKILLS[skill](rng)
+        if skill == "guessing" or is_held_out(talk):
+            found.setdefault(str(talk[:-1]), talk)
+    return list(found.values())

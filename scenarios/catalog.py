@@ -1,0 +1,202 @@
+"""Scenarios by name or folder: load, check, and lay out their data with the sealed split apart.
+
+A folder holds `scenario.toml`, a brief, `expected.toml`, and either `generator.py` or the rows
+themselves: `public/rows.jsonl`, `probe/rows.jsonl`, `dev/rows.jsonl`, `private/sealed.jsonl`, `private/planted.toml`.
+"""
+
+import hashlib
+import hmac
+import importlib
+import importlib.util
+import os
+import secrets
+import tomllib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from delivery_plane.claims import problems
+from delivery_plane.entry import sha256
+from delivery_plane.errors import BadInput
+from delivery_plane.rows import read_rows, write_rows
+from delivery_plane.scenario import (
+    BaseRef,
+    Expected,
+    PlantedIssues,
+    Row,
+    Scenario,
+    SplitPaths,
+)
+from delivery_plane.settings import Home
+
+_HERE = Path(__file__).parent
+_SPLITS = ("public", "probe", "dev", "sealed")
+
+
+def names() -> tuple[str, ...]:
+    """Names of the scenarios that ship with the package."""
+    return tuple(
+        sorted(
+            folder.name.replace("_", "-") for folder in _HERE.iterdir() if (folder / "scenario.toml").exists()
+        )
+    )
+
+
+def find(name_or_path: str) -> Path:
+    """The folder of a scenario. Raises BadInput saying what there is."""
+    if name_or_path in names():
+        return _HERE / name_or_path.replace("-", "_")
+    folder = Path(name_or_path)
+    if (folder / "scenario.toml").is_file():
+        return folder.absolute()
+    raise BadInput(
+        f"no scenario {name_or_path!r}: neither a name ({', '.join(names())}) nor a folder with a scenario.toml"
+    )
+
+
+def load_scenario(name_or_path: str) -> Scenario:
+    """A scenario from its folder. Raises BadInput naming file and field."""
+    folder = find(name_or_path)
+    return _load(folder, _folder_digest(folder))
+
+
+@lru_cache(maxsize=32)
+def _load(folder: Path, digest: str) -> Scenario:
+    fields = _toml(folder / "scenario.toml")
+    try:
+        brief = (folder / fields.pop("brief", "brief.md")).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, TypeError):
+        raise BadInput(f"{folder / 'scenario.toml'}: brief: no such text file beside it") from None
+    try:
+        bases = tuple(BaseRef.model_validate(base) for base in fields.pop("bases", ()))
+        return Scenario(
+            **fields,
+            folder=folder,
+            digest=digest,
+            brief=brief,
+            bases=tuple(base.model_copy(update={"path": str(_base_path(folder, base))}) for base in bases),
+        )
+    except ValidationError as error:
+        raise BadInput(f"{folder / 'scenario.toml'}: {problems(error)}") from None
+    except TypeError as error:
+        raise BadInput(f"{folder / 'scenario.toml'}: {error}") from None
+
+
+def _base_path(folder: Path, base: BaseRef) -> Path:
+    for root in (folder, _HERE):
+        if (root / base.path / "config.json").is_file():
+            return (root / base.path).absolute()
+    raise BadInput(f"{folder / 'scenario.toml'}: bases: {base.name}: no model at {base.path}")
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{path}: {error}; mend the file") from None
+
+
+def _folder_digest(folder: Path) -> str:
+    """SHA-256 over every file's relative path and bytes; compiled Python left out."""
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            total.update(f"{path.relative_to(folder)}\0{sha256(path.read_bytes())}\n".encode())
+    return total.hexdigest()
+
+
+def expected(scenario: Scenario) -> dict[str, Expected]:
+    """What the scenario declares for seats and faults, by name (`fault:NAME` for a fault)."""
+    path = scenario.folder / "expected.toml"
+    try:
+        return {name: Expected.model_validate(fields) for name, fields in _toml(path).items()}
+    except ValidationError as error:
+        raise BadInput(f"{path}: {problems(error)}") from None
+
+
+def materialise(scenario: Scenario, home: Home) -> tuple[SplitPaths, PlantedIssues]:
+    """Lay a scenario's rows out under the home folder, once; the sealed split in a folder of its own.
+
+    The sealed split of a generated scenario is keyed with HMAC(operator's secret, scenario and version):
+    reading the source does not reveal it. Raises BadInput when a split is too small or not rows.
+    """
+    public = home.splits / scenario.digest[:20]
+    private = home.sealed / scenario.digest[:20]
+    paths = SplitPaths(
+        public=public / "public.jsonl",
+        probe=public / "probe.jsonl",
+        dev=public / "dev.jsonl",
+        sealed=private / "sealed.jsonl",
+    )
+    planted_path = private / "planted.json"
+    if not planted_path.exists():
+        rows, planted = _rows(scenario, home)
+        for split in ("probe", "dev", "sealed"):
+            least = getattr(scenario.splits, split)
+            if len(rows[split]) < least:
+                raise BadInput(
+                    f"{scenario.name}: {split} split has {len(rows[split])} rows, {least} are declared"
+                )
+        private.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for split in _SPLITS:
+            write_rows(getattr(paths, split), rows[split])
+        aside = planted_path.with_suffix(f".{os.getpid()}.tmp")
+        aside.write_text(planted.model_dump_json())
+        aside.replace(planted_path)  # written last: its presence says that the splits are complete
+    return paths, PlantedIssues.model_validate_json(planted_path.read_bytes())
+
+
+def _rows(scenario: Scenario, home: Home) -> tuple[dict[str, list[Row]], PlantedIssues]:
+    generator = scenario.folder / "generator.py"
+    if generator.is_file():
+        drop = _module(generator).generate(scenario.public_seed, _sealed_key(scenario, home))
+        counts = {kind: len(ids) for kind, ids in drop.planted.items()}
+        return {split: getattr(drop, split) for split in _SPLITS}, PlantedIssues.model_validate(
+            {"rows": counts}
+        )
+    files = {
+        "public": scenario.folder / "public" / "rows.jsonl",
+        "probe": scenario.folder / "probe" / "rows.jsonl",
+        "dev": scenario.folder / "dev" / "rows.jsonl",
+        "sealed": scenario.folder / "private" / "sealed.jsonl",
+    }
+    planted = scenario.folder / "private" / "planted.toml"
+    return (
+        {split: read_rows(path) for split, path in files.items()},
+        PlantedIssues.model_validate({"rows": _toml(planted) if planted.exists() else {}}),
+    )
+
+
+def _sealed_key(scenario: Scenario, home: Home) -> bytes:
+    path = home.sealed / "secret"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        pass
+    else:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(32))
+            file.flush()
+            os.fsync(file.fileno())
+    secret = path.read_bytes()
+    if len(secret) != 32:
+        raise BadInput(f"{path}: damaged; restore it from a back-up, or remove it to draw new sealed sets")
+    return hmac.new(secret, f"{scenario.name}/v{scenario.version}".encode(), hashlib.sha256).digest()
+
+
+def _module(path: Path) -> Any:
+    """A scenario's generator, by path: its author's code, run with the operator's trust."""
+    parent = path.parent
+    if parent.parent == _HERE:
+        return importlib.import_module(f"scenarios.{parent.name}.generator")
+    spec = importlib.util.spec_from_file_location(f"scenario_{sha256(str(path).encode())[:12]}", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise BadInput(f"{path}: cannot be run ({type(error).__name__}: {error})") from None
+    return module

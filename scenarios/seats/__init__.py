@@ -1,0 +1,1 @@
+"""Scripted seats: the reference, and one for each way of doing the job badly."""

@@ -1,0 +1,22 @@
+"""The reviser: tries a short run first, sees on dev that it falls short, and reopens the configuration."""
+
+from delivery_plane.claims import Claim, ConfigClaim
+from delivery_plane.facts import CandidateEvaluated
+from delivery_plane.seat.seat import Seat
+from scenarios.seats.reference import Reference, Terms
+from scenarios.seats.turn import Turn
+
+FIRST_STEPS = 32
+
+
+class Reviser(Reference):
+    """The reference, with a first attempt that is too short."""
+
+    def config(self, seat: Seat, turn: Turn) -> Claim:
+        claim = super().config(seat, turn)
+        assert isinstance(claim, ConfigClaim)
+        return claim if turn.attempt > 1 else claim.model_copy(update={"steps": FIRST_STEPS})
+
+    def next_action(self, seat: Seat, turn: Turn, look: CandidateEvaluated) -> str:
+        short = look.uplift < Terms(seat.brief().text).margin
+        return "continue" if short and turn.attempt == 1 else "stop"

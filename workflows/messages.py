@@ -1,0 +1,100 @@
+"""What workflow and activities say to each other: ids, entry numbers, short answers. Never facts."""
+
+from typing import Literal
+
+from delivery_plane.delivery import Frozen, GateDecision, Outcome, StageName
+
+GOVERNANCE_QUEUE = "governance"
+COMPUTE_QUEUE = "compute"
+
+COMPUTE_STAGES = frozenset(
+    {StageName.CONFIG, StageName.TRAIN, StageName.EVAL, StageName.REGISTER, StageName.DEPLOY}
+)
+"""Stages that run where the models are; the others need no torch."""
+
+
+class Desk(Frozen):
+    """What lies on a stage's desk: the claim, or what the seat asked for first."""
+
+    claim_entry: int | None = None
+    action: str | None = None
+    """The claim's decision, for the workflow's order of events: `decline`, `continue`, `switch`, `stop`."""
+    evaluations: tuple[str, ...] = ()
+    """Ids of dev evaluations asked for and not yet answered."""
+    withdrawn: bool = False
+
+
+class FlagAnswered(Frozen):
+    """The seat's answer to a flag; None while it is silent."""
+
+    action: Literal["stop", "switch", "continue"] | None
+
+
+class GateReceipt(Frozen):
+    """Whether a gate is needed at all, and how long it still waits."""
+
+    needed: bool
+    seconds_left: float = 0.0
+
+
+class GateState(Frozen):
+    """A gate's decision so far."""
+
+    decision: GateDecision | None
+
+
+class AcceptanceReceipt(Frozen):
+    """Whether the sealed test accepted; None: it could not be measured."""
+
+    accepted: bool | None
+
+
+class DeliveryReceipt(Frozen):
+    """How a delivery ended."""
+
+    delivery_id: str
+    outcome: Outcome
+    closing_entry: int
+
+
+class FlagRequest(Frozen):
+    """One flag of one delivery, and how it was resolved (when resolving)."""
+
+    delivery_id: str
+    attempt: int
+    flag_id: str
+    because: Literal["seat_stopped", "seat_silent", "gate_approved", "gate_refused"] | None = None
+
+
+class EvaluationOrder(Frozen):
+    """One dev evaluation that the seat asked for."""
+
+    delivery_id: str
+    attempt: int
+    request_id: str
+
+
+class SeatTurn(Frozen):
+    """A scripted seat's turn: a stage visit, or a flag on its job."""
+
+    delivery_id: str
+    stage: StageName
+    attempt: int
+    flag_id: str | None = None
+
+
+class Silence(Frozen):
+    """The seat let a deadline pass."""
+
+    delivery_id: str
+    waiting_for: str
+    after_seconds: float
+
+
+class Fault(Frozen):
+    """Why the platform could not go on, or that an operator cancelled."""
+
+    delivery_id: str
+    cancelled: bool
+    boundary: str
+    message: str

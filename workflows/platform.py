@@ -1,0 +1,39 @@
+"""The platform's parts on one home folder, opened together: ledger, identities, gates, plane."""
+
+from dataclasses import dataclass
+
+from delivery_plane.compute.plane import ComputePlane
+from delivery_plane.delivery import DeliverySpec
+from delivery_plane.errors import LedgerFault
+from delivery_plane.gates import Gates
+from delivery_plane.identity import PLATFORM, Identities
+from delivery_plane.ledger import Ledger
+from delivery_plane.settings import Home
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What activities and commands work on. `plane` is None where nothing is computed."""
+
+    home: Home
+    ledger: Ledger
+    identities: Identities
+    gates: Gates
+    plane: ComputePlane | None
+
+    def spec(self, delivery_id: str) -> DeliverySpec:
+        """The order of a delivery, as stored when it opened. Raises LedgerFault."""
+        path = self.home.delivery(delivery_id) / "spec.json"
+        try:
+            return DeliverySpec.model_validate_json(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise LedgerFault(f"order of {delivery_id} cannot be read: {error}") from None
+
+
+def open_platform(home: Home, plane: ComputePlane | None = None) -> Platform:
+    """Open (or make) the platform's parts under a home folder."""
+    home.create()
+    identities = Identities(home.identities)
+    signer = identities.get_or_new(PLATFORM, "platform")
+    ledger = Ledger(home.database, home.heads, signer.key)
+    return Platform(home, ledger, identities, Gates(ledger, identities), plane)

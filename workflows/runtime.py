@@ -1,0 +1,192 @@
+"""A whole platform on one machine: embedded server and one worker process per queue, on one home folder.
+
+One runtime per home: whoever holds the home's lock runs it; others find its address in `runtime.json`.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from delivery_plane.errors import MachineUnfit, ServerFault
+from delivery_plane.facts import DeliveryClosed, DeliveryOpened
+from delivery_plane.settings import Home, Settings
+from workflows.client import connect, is_open, start_delivery, wake
+from workflows.messages import COMPUTE_QUEUE, GOVERNANCE_QUEUE
+from workflows.platform import Platform
+from workflows.server import EmbeddedServer, die_with_parent
+
+STOP_SECONDS = 20.0
+
+
+class WorkerProcess:
+    """A `delivery-plane worker` in a process of its own, started again when it dies."""
+
+    def __init__(self, home: Home, queue: str, address: str, namespace: str) -> None:
+        self.queue = queue
+        self._home = home
+        self._command = [
+            sys.executable, "-m", "delivery_plane.cli", "worker", "--queue", queue,
+            "--address", address, "--namespace", namespace,
+        ]  # fmt: skip
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; its output goes to the home's log folder."""
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "DELIVERY_PLANE_HOME": str(self._home.root)},
+                preexec_fn=die_with_parent,
+                start_new_session=True,
+            )
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes."""
+        return self._home.logs / f"worker-{self.queue}.log"
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id while it runs."""
+        return self._process.pid if self._process else None
+
+    def died(self) -> bool:
+        """Whether it has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
+    def stop(self) -> None:
+        """End it, gently first."""
+        if self._process and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout=STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+class Runtime:
+    """The running platform of one home: an address to talk to, and the processes if they are ours."""
+
+    def __init__(self, address: str, namespace: str, workers: tuple[WorkerProcess, ...] = ()) -> None:
+        self.address = address
+        self.namespace = namespace
+        self.workers = workers
+
+    def tend(self) -> None:
+        """Start again every worker that died. Call it now and then."""
+        for worker in self.workers:
+            if worker.died():
+                worker.start()
+
+
+def _lock(home: Home) -> IO[str] | None:
+    """The home's lock, or None when somebody else holds it."""
+    try:
+        file = home.lock.open("a")
+    except OSError as error:
+        raise MachineUnfit(f"{home.lock}: cannot be opened ({error.strerror})") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file
+
+
+def running(home: Home) -> Runtime | None:
+    """The runtime that somebody else keeps on this home, or None."""
+    lock = _lock(home)
+    if lock is not None:
+        lock.close()
+        return None
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:  # its holder may still be starting
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            found = json.loads(home.runtime.read_text())
+            return Runtime(found["address"], found["namespace"])
+        time.sleep(0.2)
+    raise ServerFault(
+        f"{home.lock} is held, but {home.runtime} names no server; end the process that holds it"
+    )
+
+
+@contextlib.contextmanager
+def runtime(home: Home, settings: Settings) -> Iterator[Runtime]:
+    """The runtime of this home: the one that runs, or one of our own for as long as the context lasts.
+
+    With `settings.address` set, that server is used and its workers are somebody else's business.
+    """
+    if settings.address:
+        yield Runtime(settings.address, settings.namespace)
+        return
+    lock = _lock(home)
+    if lock is None:
+        found = running(home)
+        assert found
+        yield found
+        return
+    with contextlib.ExitStack() as stack:
+        stack.callback(lock.close)
+        home.runtime.unlink(missing_ok=True)
+        server = EmbeddedServer(home)
+        stack.callback(server.stop)
+        server.start()
+        workers = tuple(
+            WorkerProcess(home, queue, server.address, settings.namespace)
+            for queue in (GOVERNANCE_QUEUE, COMPUTE_QUEUE)
+        )
+        for worker in workers:
+            stack.callback(worker.stop)
+            worker.start()
+        aside = home.runtime.with_suffix(".tmp")
+        aside.write_text(
+            json.dumps(
+                {
+                    "address": server.address,
+                    "namespace": settings.namespace,
+                    "pid": os.getpid(),
+                    "server_pid": server.pid,
+                    "workers": {worker.queue: worker.pid for worker in workers},
+                }
+            )
+        )
+        aside.replace(home.runtime)
+        stack.callback(home.runtime.unlink, missing_ok=True)
+        yield Runtime(server.address, settings.namespace, workers)
+
+
+def reconcile(platform: Platform, run: Runtime) -> list[str]:
+    """Make server and ledger agree on which deliveries are open; returns the ids of those that go on.
+
+    An open delivery whose workflow is gone is started again (its facts carry it on); one whose workflow
+    waits is woken, in case news came while nobody was there to tell it.
+    """
+    return asyncio.run(_reconcile(platform, run))
+
+
+async def _reconcile(platform: Platform, run: Runtime) -> list[str]:
+    client = await connect(run.address, run.namespace)
+    going_on = []
+    for delivery_id in platform.ledger.deliveries():
+        record = platform.ledger.record(delivery_id)
+        if record.last(DeliveryClosed) or not record.last(DeliveryOpened):
+            continue
+        if await is_open(client, delivery_id):
+            with contextlib.suppress(ServerFault):  # its worker may still be starting: it reads when it is up
+                await wake(client, delivery_id)
+        else:
+            await start_delivery(client, platform.spec(delivery_id))
+        going_on.append(delivery_id)
+    return going_on
