@@ -21,6 +21,7 @@ from delivery_plane.delivery import (
     first_outcome,
 )
 from delivery_plane.entry import Entry, canonical
+from delivery_plane.errors import BadInput
 from delivery_plane.facts import (
     AcceptanceTested,
     ArtifactRegistered,
@@ -216,16 +217,23 @@ def rejudge(entries: Sequence[Entry]) -> list[Difference]:
     """
     differences: list[Difference] = []
     for place, entry in enumerate(entries):
-        before = Record(entries[:place], for_oracle=True)
-        if entry.type == "verdict" and entry.kind == "stage":
-            differences += _stage_differences(before, entry)
-        elif entry.type == "verdict" and entry.kind == "acceptance":
-            judged = judge_acceptance(before)
-            again = None if judged is None else judged.model_dump(mode="json")
-            differences += _compare(entry, "acceptance", entry.payload, again)
-        elif entry.type == "fact" and entry.kind == "delivery_closed":
-            differences += _closing_differences(before, entry)
+        try:
+            differences += _differences(Record(entries[:place], for_oracle=True), entry)
+        except (ValidationError, BadInput):
+            differences.append(Difference(entry.number, entry.kind, "rests on unreadable entries", "none"))
     return differences
+
+
+def _differences(before: Record, entry: Entry) -> list[Difference]:
+    if entry.type == "verdict" and entry.kind == "stage":
+        return _stage_differences(before, entry)
+    if entry.type == "verdict" and entry.kind == "acceptance":
+        judged = judge_acceptance(before)
+        again = None if judged is None else judged.model_dump(mode="json")
+        return _compare(entry, "acceptance", entry.payload, again)
+    if entry.type == "fact" and entry.kind == "delivery_closed":
+        return _closing_differences(before, entry)
+    return []
 
 
 def _stage_differences(before: Record, entry: Entry) -> list[Difference]:
@@ -255,11 +263,8 @@ def _by_rule(findings: Any) -> dict[str, Any]:
 
 
 def _closing_differences(before: Record, entry: Entry) -> list[Difference]:
-    try:
-        closed = entry.fact()
-        outcome, applied = decide_outcome(before)
-    except ValidationError:
-        return [Difference(entry.number, "outcome", "a verdict before it cannot be read", "not decidable")]
+    closed = entry.fact()
+    outcome, applied = decide_outcome(before)
     if not isinstance(closed, DeliveryClosed):
         return [Difference(entry.number, "outcome", closed.kind, "delivery_closed")]
     return _compare(entry, "outcome", str(closed.outcome), str(outcome)) + _compare(

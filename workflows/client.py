@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from delivery_plane.delivery import DeliverySpec
 from delivery_plane.errors import BadInput, ServerFault
@@ -22,13 +24,34 @@ CONNECT_SECONDS = 20.0
 CALL_SECONDS = 15.0
 
 
-async def connect(address: str, namespace: str = "default") -> Client:
+@dataclass(frozen=True)
+class Tls:
+    """How to speak TLS with a server; the fields are PEM texts."""
+
+    config: TLSConfig
+
+    @classmethod
+    def from_files(cls, wanted: bool, ca: Path | None, cert: Path | None, key: Path | None) -> "Tls | None":
+        """From PEM files; None when TLS is not wanted. Raises BadInput for a file that cannot be read."""
+        if not (wanted or ca or cert or key):
+            return None
+        try:
+            pem = [path.read_bytes() if path else None for path in (ca, cert, key)]
+        except OSError as error:
+            raise BadInput(f"{error.filename}: cannot be read ({error.strerror}); give a PEM file") from None
+        return cls(TLSConfig(server_root_ca_cert=pem[0], client_cert=pem[1], client_private_key=pem[2]))
+
+
+async def connect(address: str, namespace: str = "default", tls: Tls | None = None) -> Client:
     """A client with the pydantic converter. Raises ServerFault when nobody answers in time."""
     deadline = asyncio.get_running_loop().time() + CONNECT_SECONDS
     while True:
         try:
             client = await Client.connect(
-                address, namespace=namespace, data_converter=pydantic_data_converter
+                address,
+                namespace=namespace,
+                data_converter=pydantic_data_converter,
+                tls=tls.config if tls else False,
             )
             await client.service_client.check_health(timeout=timedelta(seconds=5))
             return client

@@ -76,7 +76,8 @@ def _plan(record: Record, visit: Visit) -> Reading:
     return passed_if(
         rendered.value.mechanism == plan.value.mechanism and (claim.value.lora is not None) == wants_lora,
         f"plan says {plan.value.mechanism}, the rendered job is {rendered.value.mechanism}, "
-        f"{'with' if claim.value.lora else 'without'} adapter settings",
+        f"{f'rank {claim.value.lora.rank}' if claim.value.lora else 'no'} adapter settings claimed, "
+        f"{rendered.value.adapted_modules} modules adapted",
         claim,
         rendered,
         plan,

@@ -87,8 +87,8 @@ def _impossible(record: Record, visit: Visit) -> Reading:
     right = "accept" if truth.value.feasible else "decline"
     return passed_if(
         claim.value.decision == right,
-        f"the seat's decision was to {claim.value.decision}; the ask is "
-        f"{'feasible' if truth.value.feasible else 'impossible'}, so the right one was to {right}",
+        f"the seat's decision was to {claim.value.decision}; an uplift of {truth.value.contract_margin:.4f} is "
+        f"{'feasible' if truth.value.feasible else 'impossible'} here, so the right one was to {right}",
         claim,
         truth,
     )

@@ -88,7 +88,7 @@ def _template(record: Record, visit: Visit) -> Reading:
     return passed_if(
         template and tokenizer,
         f"chat template {'equal' if template else 'not equal'}, tokenizer "
-        f"{'equal' if tokenizer else 'not equal'} to the base's",
+        f"{'equal' if tokenizer else 'not equal'} to those of base {_short(artifact.value.base_digest)}",
         artifact,
     )
 

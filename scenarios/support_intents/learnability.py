@@ -6,6 +6,8 @@ Not part of a delivery: it opens the sealed rows of a throw-away key to tune the
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import random
@@ -53,7 +55,7 @@ def teacher_forced_matches(model: Any, encoded: list[dict[str, list[int]]], pad:
         chosen = model(input_ids=ids, use_cache=False).logits[:, :-1].argmax(-1)
     model.train(was_training)
     right = (chosen == labels[:, 1:]) | (labels[:, 1:] == MASKED)
-    return right.all(dim=1).float().mean().item()
+    return float(right.all(dim=1).float().mean())
 
 
 def greedy_matches(model: Any, tokenizer: Any, rows: list[Row], batch: int = 50) -> float:
@@ -82,13 +84,13 @@ def greedy_matches(model: Any, tokenizer: Any, rows: list[Row], batch: int = 50)
     return hits / len(rows)
 
 
-class ProbeCallback(TrainerCallback):
+class ProbeCallback(TrainerCallback):  # type: ignore[misc]
     def __init__(self, encoded: list[dict[str, list[int]]], pad: int, every: int) -> None:
         self.encoded, self.pad, self.every = encoded, pad, every
         self.scores: dict[int, float] = {}
         self.wall_seconds = 0.0
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **handed: Any) -> None:
+    def on_step_end(self, _args: Any, state: Any, _control: Any, **handed: Any) -> None:
         if state.global_step % self.every == 0:
             started = time.monotonic()
             self.scores[state.global_step] = teacher_forced_matches(handed["model"], self.encoded, self.pad)
@@ -136,11 +138,9 @@ def measure(base: str, mechanism: str, labels: str, lr: float, seed: int, steps:
             if mechanism == "lora"
             else None,
         )
-        trainer.log = lambda logs, *rest: trainer.state.log_history.append(
-            {**logs, "step": trainer.state.global_step}
-        )
         started = time.monotonic()
-        trainer.train()
+        with contextlib.redirect_stdout(io.StringIO()):  # the trainer prints every logged step
+            trainer.train()
         wall_seconds = time.monotonic() - started - probe.wall_seconds
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     sixteenth = steps // 16

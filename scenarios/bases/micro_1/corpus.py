@@ -15,12 +15,12 @@ from scenarios.bases.micro_1.skills import NAMES, SKILLS, Chat
 # Share of documents; `talk` is plain text without roles.
 MIXTURE: dict[str, float] = {
     "talk": 0.08,
-    "sorting": 0.28,
+    "sorting": 0.25,
     "rephrasing": 0.12,
     "choosing": 0.07,
     "arithmetic": 0.12,
-    "words": 0.07,
-    "python": 0.05,
+    "words": 0.09,
+    "python": 0.06,
     "guessing": 0.05,
     "rooms": 0.04,
     "extraction": 0.06,

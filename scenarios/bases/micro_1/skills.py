@@ -12,11 +12,14 @@ from collections.abc import Callable
 from scenarios.bases.micro_1.everyday import KINDS, OBJECTS, PROBLEMS, SLOTS, WISHES, say, speak
 
 Chat = list[dict[str, str]]
-NAMES = (
-    "Ana Bo Carla Dan Eve Finn Gus Hana Ivo Jo Kim Lea Max Nia Omar Pia Rui Sam Tom Una Vic Wes Yan Zoe"
-).split()
-ROOMS = "hall kitchen cellar garden attic library study porch".split()
-THINGS = "lamp key rope coin map apple bell book".split()
+# fmt: off
+NAMES = [
+    "Ana", "Bo", "Carla", "Dan", "Eve", "Finn", "Gus", "Hana", "Ivo", "Jo", "Kim", "Lea", "Max", "Nia", "Omar",
+    "Pia", "Rui", "Sam", "Tom", "Una", "Vic", "Wes", "Yan", "Zoe",
+]
+# fmt: on
+ROOMS = ["hall", "kitchen", "cellar", "garden", "attic", "library", "study", "porch"]
+THINGS = ["lamp", "key", "rope", "coin", "map", "apple", "bell", "book"]
 WORDS = " ".join(OBJECTS.values()).replace("/", " ").split() + NAMES + ROOMS
 DOORS = {"north": "south", "south": "north", "east": "west", "west": "east"}
 
@@ -40,6 +43,8 @@ def arithmetic(rng: random.Random) -> Chat:
 
 def words(rng: random.Random) -> Chat:
     chosen = rng.sample(WORDS, rng.randrange(2, 6))
+    if rng.random() < 0.3:  # codes can only be repeated by looking them up, which teaches copying
+        chosen = [rng.choice("ABCKLTW") + str(rng.randrange(1000)) for _ in chosen]
     line = " ".join(chosen)
     asked, answer = rng.choice(
         [

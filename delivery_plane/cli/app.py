@@ -1,0 +1,72 @@
+"""The command tree and how errors leave it. No command is implemented here."""
+
+import os
+import sys
+
+from cyclopts import App, CycloptsError
+
+from delivery_plane import __version__
+from delivery_plane.errors import DeliveryPlaneError, LedgerFault
+
+app = App(
+    name="delivery-plane",
+    version=__version__,
+    help="Governed post-training deliveries: the seat claims, the platform records, the oracle judges.",
+)
+
+_COMMANDS = {
+    "demo": "A good delivery and one that trains but does not learn, start to end.",
+    "deliver": "Run one delivery of a scenario.",
+    "up": "Run server and workers until Ctrl-C; open deliveries go on.",
+    "worker": "Run one worker against any Temporal server.",
+    "rejudge": "Judge an exported delivery again, offline.",
+    "doctor": "Say whether this machine is fit, and the mend for what is not.",
+}
+_GROUPS = {
+    "deliveries": "List, show, watch, fetch and cancel deliveries.",
+    "identity": "Make and list identities.",
+    "gates": "The approver's inbox.",
+    "ledger": "Verify, export and show the record.",
+    "scenarios": "The catalogue of scenarios.",
+}
+_MODULES = {
+    "demo": "deliver",
+    "deliver": "deliver",
+    "up": "serve",
+    "worker": "serve",
+    "rejudge": "records",
+    "doctor": "doctor",
+    "deliveries": "deliveries",
+    "identity": "decisions",
+    "gates": "decisions",
+    "ledger": "records",
+    "scenarios": "catalogue",
+}
+
+for _name, _help in (_COMMANDS | _GROUPS).items():
+    app.command(f"delivery_plane.cli.{_MODULES[_name]}:{_name}", name=_name, help=_help)
+
+
+def main() -> None:
+    """Run the command line. Expected errors are one line on stderr and an exit code, never a traceback."""
+    try:
+        result = app(exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        _fail(" ".join(str(error).split()) + " (see --help)", 2)
+    except DeliveryPlaneError as error:
+        where = ""
+        if error.exit_code == 4 and not isinstance(error, LedgerFault):
+            where = " (logs are under the home folder, in logs/)"
+        _fail(f"{error}{where}", error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output has gone; nothing more can be said to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    sys.exit(result if isinstance(result, int) else 0)
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"delivery-plane: {message}", file=sys.stderr)
+    sys.exit(code)

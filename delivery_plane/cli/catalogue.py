@@ -1,0 +1,70 @@
+"""`scenarios`: what there is to deliver."""
+
+from cyclopts import App
+from rich.table import Table
+
+from delivery_plane.cli.shared import out, print_json
+from scenarios.catalog import expected, load_scenario, names
+
+scenarios = App(name="scenarios", help="The catalogue of scenarios.")
+
+
+@scenarios.command(name="list")
+def list_(*, json: bool = False) -> int:
+    """Every scenario that ships with the package.
+
+    Parameters
+    ----------
+    json
+        Print a JSON list.
+    """
+    found = [load_scenario(name) for name in names()]
+    if json:
+        print_json([_fields(scenario.name) for scenario in found])
+        return 0
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "version", "certificate", "title"):
+        table.add_column(column)
+    for scenario in found:
+        table.add_row(scenario.name, str(scenario.version), "uncertified", scenario.title)
+    out.print(table)
+    return 0
+
+
+@scenarios.command
+def show(name: str, /, *, json: bool = False) -> int:
+    """One scenario: brief, contract, budget and what each seat must come to.
+
+    Parameters
+    ----------
+    json
+        Print a JSON object.
+    """
+    fields = _fields(name)
+    if json:
+        print_json(fields)
+        return 0
+    scenario = load_scenario(name)
+    out.print(scenario.brief, markup=False)
+    contract, budget = scenario.contract, scenario.budget
+    out.print(
+        f"contract: {contract.metric} at least {contract.margin:.0%} above the base, alpha {contract.alpha}",
+        markup=False,
+    )
+    out.print(
+        "budget: " + ", ".join(f"{v:g} {unit}" for unit, v in budget.model_dump().items()), markup=False
+    )
+    out.print("bases: " + ", ".join(f"{base.name} ({base.licence})" for base in scenario.bases), markup=False)
+    for seat, declared in expected(scenario).items():
+        out.print(f"{seat}: {declared.outcome}, caught by {declared.caught_by}", markup=False)
+    return 0
+
+
+def _fields(name: str) -> dict[str, object]:
+    scenario = load_scenario(name)
+    return {
+        **scenario.model_dump(mode="json", exclude={"folder", "bases"}),
+        "certificate": "uncertified",
+        "bases": [base.name for base in scenario.bases],
+        "expected": {seat: declared.model_dump(mode="json") for seat, declared in expected(scenario).items()},
+    }

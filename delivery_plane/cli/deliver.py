@@ -1,0 +1,191 @@
+"""`deliver` and `demo`: start deliveries, follow them, report."""
+
+import asyncio
+import secrets
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from pydantic import ValidationError
+
+from delivery_plane.claims import problems
+from delivery_plane.cli.live import Follower
+from delivery_plane.cli.shared import open_home, out, print_json, progress
+from delivery_plane.cli.summary import scorecard, summarise
+from delivery_plane.compute.local.faults import check_fault, known_faults
+from delivery_plane.delivery import ApproverMode, DeliverySpec, OnFlag, Outcome
+from delivery_plane.errors import BadInput
+from delivery_plane.identity import PLATFORM
+from scenarios.catalog import load_scenario
+from scenarios.seats.catalog import SEATS
+from workflows.client import connect, outcome, start_delivery
+from workflows.platform import Platform, open_platform
+from workflows.runtime import Runtime, reconcile, runtime
+
+REFRESH_SECONDS = 0.4
+
+Fault = Annotated[str | None, Parameter(help="Plant a fault that the seat does not know of.")]
+
+
+def order(
+    scenario: str,
+    seat: str,
+    *,
+    base: Path | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    seed: int = 0,
+    fault: str | None = None,
+    on_flag: OnFlag = OnFlag.STOP,
+    approver: ApproverMode = ApproverMode.AUTO,
+    delivery_id: str | None = None,
+) -> DeliverySpec:
+    """A checked order. Raises BadInput before anything is started or written."""
+    loaded = load_scenario(scenario)
+    if seat in known_faults() and fault is None:
+        seat, fault = "reference", seat
+    if seat not in SEATS:
+        raise BadInput(f"no seat {seat!r}; there are: {', '.join([*SEATS, *known_faults()])}")
+    check_fault(fault)
+    if base is not None and not (base / "config.json").is_file():
+        raise BadInput(f"--base {base}: no model there (no config.json); give the folder of a causal LM")
+    settings, _ = open_home()
+    name = f"{loaded.name}-{fault or seat}"[:50].rstrip("-")
+    try:
+        return DeliverySpec(
+            delivery_id=delivery_id or f"{name}-{secrets.token_hex(3)}",
+            scenario=scenario
+            if Path(scenario).name == scenario and not Path(scenario).exists()
+            else str(loaded.folder),
+            seat=seat,
+            base=str(base.absolute()) if base else None,
+            device=device,
+            seed=seed,
+            fault=fault,
+            on_flag=on_flag,
+            approver=approver,
+            deadlines=settings.deadlines,
+        )
+    except ValidationError as error:
+        raise BadInput(f"order: {problems(error)}") from None
+
+
+async def _follow(platform: Platform, run: Runtime, spec: DeliverySpec) -> Outcome:
+    client = await connect(run.address, run.namespace)
+    await start_delivery(client, spec)
+    follower = Follower(platform.ledger, spec.delivery_id, progress)
+    ending = asyncio.create_task(outcome(client, spec.delivery_id))
+    with follower.shown() as refresh:
+        while not ending.done():
+            await asyncio.to_thread(refresh)
+            run.tend()
+            await asyncio.wait([ending], timeout=REFRESH_SECONDS)
+        await asyncio.to_thread(refresh)
+    return (await ending).outcome
+
+
+def report(platform: Platform, delivery_id: str) -> dict[str, object]:
+    """The delivery's summary, its ledger verified just now."""
+    public_key = platform.identities.get(PLATFORM).public_key
+    verification = platform.ledger.verify(delivery_id, public_key)
+    return summarise(delivery_id, platform.ledger.record(delivery_id), verification)
+
+
+def exit_code(ended: Outcome) -> int:
+    """0 accepted, 4 platform fault, 1 everything else."""
+    return {Outcome.ACCEPTED: 0, Outcome.PLATFORM_FAULT: 4}.get(ended, 1)
+
+
+def deliver(
+    scenario: str,
+    /,
+    *,
+    seat: str = "reference",
+    base: Path | None = None,
+    plane: Literal["local"] = "local",
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    seed: int = 0,
+    fault: Fault = None,
+    on_flag: OnFlag = OnFlag.STOP,
+    approver: ApproverMode = ApproverMode.AUTO,
+    id: str | None = None,  # noqa: A002 - the flag's name
+    json: bool = False,
+) -> int:
+    """Run one delivery of SCENARIO (a catalogue name or a folder) and report its outcome.
+
+    Exit code 0: accepted; 1: any other outcome; 4: platform fault.
+
+    Parameters
+    ----------
+    seat
+        Who sits in the seat: a scripted seat, or a fault's name for the reference with that fault.
+    base
+        Folder of any local causal LM to use in place of the scenario's base.
+    plane
+        Where compute happens.
+    device
+        Device of the local plane.
+    seed
+        Added to the seeds of training.
+    on_flag
+        What the seat does on a flag: stop, ask a person to continue, or have the detector only observe.
+    approver
+        auto: the scripted policy decides gates; ask: a person does with `gates`; none: nobody does.
+    id
+        The delivery's id; made up when left out.
+    json
+        Print the result as one JSON object.
+    """
+    del plane  # one plane in this release; the parser has checked the name
+    spec = order(
+        scenario, seat, base=base, device=device, seed=seed, fault=fault, on_flag=on_flag,
+        approver=approver, delivery_id=id,
+    )  # fmt: skip
+    settings, home = open_home()
+    parts = open_platform(home)
+    with runtime(home, settings) as run:
+        if run.workers:
+            reconcile(parts, run)
+        progress.print(f"{spec.delivery_id}: Temporal at {run.address}, state in {home.root}", markup=False)
+        ended = asyncio.run(_follow(parts, run, spec))
+    summary = report(parts, spec.delivery_id)
+    if json:
+        print_json(summary)
+    else:
+        out.print(scorecard(summary))
+    return exit_code(ended)
+
+
+def demo(*, json: bool = False) -> int:
+    """Two deliveries of `support-intents` by the reference seat: one as it should be, one with its labels
+    shuffled by a planted fault. The first must be accepted, the second stopped by the detector.
+
+    Parameters
+    ----------
+    json
+        Print both results as one JSON object.
+    """
+    settings, home = open_home()
+    parts = open_platform(home)
+    orders = [
+        order("support-intents", "reference"),
+        order("support-intents", "reference", fault="label-shuffle"),
+    ]
+    with runtime(home, settings) as run:
+        progress.print(f"Temporal at {run.address}, state in {home.root}", markup=False)
+        for spec in orders:
+            asyncio.run(_follow(parts, run, spec))
+    summaries = [report(parts, spec.delivery_id) for spec in orders]
+    good = [summary["outcome"] for summary in summaries] == [Outcome.ACCEPTED, Outcome.STOPPED_ON_FLAG]
+    verified = all(summary["ledger"]["verified"] for summary in summaries)  # type: ignore[index]
+    if json:
+        print_json({"deliveries": summaries, "ledger_verified": verified, "as_expected": good})
+    else:
+        for summary in summaries:
+            out.print(scorecard(summary))
+        out.print(
+            "Ledger verified: every entry is chained and the signed heads match."
+            if verified
+            else "LEDGER NOT VERIFIED: run `delivery-plane ledger verify`."
+        )
+        out.print("Next: delivery-plane deliveries list; delivery-plane ledger export ID --out FILE.jsonl")
+    return 0 if good and verified else 1

@@ -1,0 +1,181 @@
+"""A delivery while it runs: one live table of its stages, the job's curves, the gate that waits."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from delivery_plane import meter
+from delivery_plane.cli.summary import COLOURS
+from delivery_plane.delivery import STAGE_CLASS, STAGES, StageName
+from delivery_plane.facts import (
+    DeliveryClosed,
+    DeliveryOpened,
+    FlagRaised,
+    GateOpened,
+    JobStarted,
+    ProbeObserved,
+    StageOpened,
+)
+from delivery_plane.gates import decided
+from delivery_plane.ledger import Ledger
+from delivery_plane.record import Record
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: list[float]) -> str:
+    """Values as bars between their least and greatest."""
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    return "".join(_BLOCKS[round((value - low) / span * (len(_BLOCKS) - 1))] for value in values)
+
+
+def table(delivery_id: str, record: Record) -> RenderableType:
+    """The state of a delivery, as one renderable."""
+    verdicts = {verdict.value.stage: verdict.value for verdict in record.verdicts()}
+    visit = record.last(StageOpened)
+    closed = record.last(DeliveryClosed)
+    rows = Table(box=None, pad_edge=False, title=delivery_id, title_justify="left")
+    for column in ("", "stage", "class", "status", "rules passed"):
+        rows.add_column(column)
+    for number, stage in enumerate(STAGES, start=1):
+        verdict = verdicts.get(stage)
+        attempt = max(
+            (f.value.attempt for f in record.facts(StageOpened) if f.value.stage == stage), default=0
+        )
+        running = not closed and visit is not None and visit.value.stage == stage
+        if verdict and not (running and attempt > verdict.attempt):
+            status = Text(verdict.status.value, style=COLOURS[verdict.status])
+            passed = sum(finding.status == "passed" for finding in verdict.findings)
+            rules = f"{passed}/{len(verdict.findings)}"
+        else:
+            status = Text("running", style="cyan") if running else Text("·", style="dim")
+            rules = ""
+        name = stage.value if attempt < 2 else f"{stage.value} ({attempt})"
+        rows.add_row(str(number), name, STAGE_CLASS[stage], status, rules)
+    return Group(rows, *_curves(record), *_meters(record), *_gates(record), *_end(record))
+
+
+def _curves(record: Record) -> list[Text]:
+    job = record.last(JobStarted)
+    if job is None:
+        return []
+    probes = [f.value for f in record.facts(ProbeObserved) if f.value.job_id == job.value.job_id]
+    if not probes:
+        return [Text(f"{job.value.job_id}: starting", style="dim")]
+    losses = [probe.train_loss for probe in probes if probe.train_loss is not None]
+    right = [probe.probe_correct / probe.probe_items for probe in probes]
+    last = probes[-1]
+    lines = [Text(f"{job.value.job_id}: step {last.step} of {job.value.steps}, {last.device_seconds:.0f} s")]
+    if losses:
+        lines.append(Text(f"  train loss  {sparkline(losses)}  {losses[0]:.2f} to {losses[-1]:.2f}"))
+    lines.append(
+        Text(f"  probe right {sparkline([0.0, *right])[1:]}  {last.probe_correct} of {last.probe_items}"
+             f" (base {last.base_correct})")
+    )  # fmt: skip
+    for flag in record.facts(FlagRaised):
+        lines.append(Text(f"  flag: {flag.value.message}", style="bold red"))
+    return lines
+
+
+def _meters(record: Record) -> list[Text]:
+    if record.last(DeliveryOpened) is None:
+        return []
+    used, budget = meter.used(record), meter.budget(record)
+    return [
+        Text(
+            f"used {used.usd:.4f} of {budget.usd:.2f} USD, {used.gpu_seconds:.0f} of"
+            f" {budget.gpu_seconds:.0f} device seconds",
+            style="dim",
+        )
+    ]
+
+
+def _gates(record: Record) -> list[Text]:
+    if record.last(DeliveryClosed):
+        return []
+    lines = []
+    for fact in record.facts(GateOpened):
+        gate = fact.value
+        if decided(record, gate.gate_id) is None:
+            lines.append(
+                Text(f"waits at the {gate.gate} gate until {gate.deadline_at}:", style="bold yellow")
+            )
+            lines.append(Text(f"  delivery-plane gates show {gate.gate_id}", style="yellow"))
+            lines.append(
+                Text(f"  delivery-plane gates approve {gate.gate_id} --as NAME --reason ...", style="yellow")
+            )
+    return lines
+
+
+def _end(record: Record) -> list[Text]:
+    closed = record.last(DeliveryClosed)
+    return [Text(f"outcome: {closed.value.outcome}", style="bold")] if closed else []
+
+
+class Follower:
+    """Reads a delivery's new entries as they come, and renders them."""
+
+    def __init__(self, ledger: Ledger, delivery_id: str, console: Console) -> None:
+        self._ledger = ledger
+        self._delivery_id = delivery_id
+        self._console = console
+        self._entries: list = []  # type: ignore[type-arg]
+        self._said: set[str] = set()
+
+    def record(self) -> Record:
+        """Everything so far."""
+        self._entries += self._ledger.entries(self._delivery_id, after=len(self._entries))
+        return Record(self._entries)
+
+    @contextmanager
+    def shown(self) -> Iterator[Callable[[], Record]]:
+        """A live table on a terminal, else a line per event; call what it yields now and then."""
+        if not self._console.is_terminal:
+            yield self._say
+            return
+        with Live(console=self._console, auto_refresh=False) as live:
+
+            def refresh() -> Record:
+                record = self.record()
+                live.update(table(self._delivery_id, record), refresh=True)
+                return record
+
+            yield refresh
+
+    def _say(self) -> Record:
+        record = self.record()
+        for entry in record.entries:
+            line = _line(entry.type, entry.kind, entry.stage, entry.attempt, entry.payload)
+            if line and entry.idempotency_key not in self._said:
+                self._said.add(entry.idempotency_key)
+                self._console.print(f"{time.strftime('%H:%M:%S')} {self._delivery_id} {line}", markup=False)
+        return record
+
+
+def _line(type_: str, kind: str, stage: StageName | None, attempt: int, payload: dict) -> str | None:  # type: ignore[type-arg]
+    if type_ == "verdict" and kind == "stage":
+        passed = sum(finding["status"] == "passed" for finding in payload["findings"])
+        return (
+            f"{stage} ({attempt}): {payload['status']}, {passed} of {len(payload['findings'])} rules passed"
+        )
+    if kind == "probe_observed":
+        loss = payload["train_loss"]
+        return (
+            f"step {payload['step']} ({payload['budget_fraction']:.0%}): train loss"
+            f" {'not finite' if loss is None else f'{loss:.3f}'},"
+            f" probe {payload['probe_correct']} of {payload['probe_items']} right"
+        )
+    return {
+        "flag_raised": f"flag: {payload.get('message')}",
+        "gate_opened": f"gate {payload.get('gate_id')} is open until {payload.get('deadline_at')}",
+        "gate_decided": f"gate {payload.get('gate_id')}: {payload.get('decision')} by {payload.get('by')}",
+        "acceptance": f"acceptance: {payload.get('decision')}",
+        "delivery_faulted": f"platform fault: {payload.get('message')}",
+        "delivery_closed": f"outcome: {payload.get('outcome')}",
+    }.get(kind)

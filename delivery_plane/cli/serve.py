@@ -1,0 +1,100 @@
+"""`up` and `worker`: the long-running commands."""
+
+import asyncio
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Literal
+
+from delivery_plane.cli.shared import open_home, out
+from delivery_plane.errors import BadInput
+from workflows.client import Tls, connect
+from workflows.messages import COMPUTE_QUEUE
+from workflows.platform import open_platform
+from workflows.runtime import reconcile, runtime
+from workflows.worker import build_worker, run_worker
+
+TEND_SECONDS = 1.0
+
+
+def up() -> int:
+    """Run the embedded server and both workers on this home until Ctrl-C; every open delivery goes on."""
+    settings, home = open_home()
+    parts = open_platform(home)
+    with runtime(home, settings) as run:
+        if not run.workers:
+            raise BadInput(f"{home.root}: a runtime is up already, Temporal at {run.address}; stop it first")
+        out.print(f"Temporal at {run.address} (namespace {run.namespace})", markup=False)
+        out.print(f"state in {home.root}; logs in {home.logs}", markup=False)
+        for delivery_id in reconcile(parts, run):
+            out.print(f"going on: {delivery_id}", markup=False)
+        out.print("Ctrl-C stops; what is open goes on at the next `up`.")
+        try:
+            while True:
+                time.sleep(TEND_SECONDS)
+                run.tend()
+        except KeyboardInterrupt:
+            out.print("stopping")
+    return 0
+
+
+def worker(
+    *,
+    queue: Literal["governance", "compute"],
+    address: str | None = None,
+    namespace: str | None = None,
+    tls: bool = False,
+    tls_server_ca: Path | None = None,
+    tls_client_cert: Path | None = None,
+    tls_client_key: Path | None = None,
+    deployment: str | None = None,
+    build_id: str | None = None,
+) -> int:
+    """Run one worker until SIGTERM or Ctrl-C.
+
+    Parameters
+    ----------
+    queue
+        governance: orders, judges, drives scripted seats, and loads no torch. compute: trains and evaluates.
+    address
+        host:port of the Temporal server.
+    namespace
+        Temporal namespace.
+    tls
+        Speak TLS; implied by any of the TLS files.
+    tls_server_ca
+        PEM file of the server's certificate authority.
+    tls_client_cert
+        PEM file of this worker's certificate.
+    tls_client_key
+        PEM file of this worker's key.
+    deployment
+        Worker Deployment name, for Worker Versioning; needs --build-id.
+    build_id
+        This build's id within the deployment.
+    """
+    # Loaded here: the plane's parent side, which starts children but never imports torch itself.
+    from delivery_plane.compute.local.plane import LocalPlane
+
+    settings, home = open_home()
+    target = address or settings.address
+    if target is None:
+        raise BadInput("worker: which server? give --address HOST:PORT, or set DELIVERY_PLANE_ADDRESS")
+    if bool(deployment) != bool(build_id):
+        raise BadInput("worker: --deployment and --build-id go together")
+    secured = Tls.from_files(tls, tls_server_ca, tls_client_cert, tls_client_key)
+    home.create()
+    plane = LocalPlane(home.cache, home.logs)
+    parts = open_platform(home, plane)
+    if queue == COMPUTE_QUEUE:
+        # The libraries take ten seconds to import: do it while the first stages run.
+        threading.Thread(target=plane.warm, daemon=True).start()
+
+    async def serve() -> None:
+        client = await connect(target, namespace or settings.namespace, secured)
+        out.print(f"worker {os.getpid()} polls {queue} at {target}", markup=False)
+        await run_worker(build_worker(client, parts, queue, deployment, build_id))
+
+    asyncio.run(serve())
+    return 0

@@ -1,0 +1,42 @@
+"""What commands share: the home folder, the platform on it, and printing."""
+
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+
+from delivery_plane.errors import BadInput
+from delivery_plane.settings import Home, Settings, load_settings
+from workflows.platform import Platform, open_platform
+
+out = Console(highlight=False, soft_wrap=True)
+"""Results."""
+
+progress = Console(stderr=True, highlight=False)
+"""Everything a script does not read."""
+
+
+def open_home() -> tuple[Settings, Home]:
+    """The settings in force and the home folder they name."""
+    settings = load_settings()
+    return settings, Home(settings.home)
+
+
+def platform() -> Platform:
+    """The platform on an existing or new home folder, without a compute plane."""
+    return open_platform(open_home()[1])
+
+
+def existing_platform() -> Platform:
+    """The platform on a home folder that must exist already. Raises BadInput."""
+    home = open_home()[1]
+    if not home.database.exists():
+        raise BadInput(f"{home.root}: no ledger here; run a delivery first, or set DELIVERY_PLANE_HOME")
+    return open_platform(home)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
+    print()
