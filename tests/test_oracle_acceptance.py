@@ -1,7 +1,7 @@
 """The sealed test's decision: its type-I error enumerated exactly, its direction, its order."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
@@ -51,6 +51,7 @@ def test_decisions(counts: tuple[int, int, int], decision: str) -> None:
     assert (verdict.e_value, verdict.threshold, verdict.futility) == (None, None, None)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(1, 200), st.data())
 def test_a_worse_count_never_improves_the_decision(items: int, data: st.DataObject) -> None:
     wins = data.draw(st.integers(0, items))

@@ -1,7 +1,7 @@
 """The detector: where it looks, what it flags, and how often it would flag a healthy run, computed exactly."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import probe
 from scipy.stats import binom, multinomial
@@ -41,6 +41,7 @@ def test_a_loss_that_is_not_finite_is_flagged_anywhere(step: int) -> None:
     assert "not finite" in flag.message
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(16, 3000))
 def test_every_run_is_looked_at_exactly_three_times(steps: int) -> None:
     probes = sorted({max(1, round(steps * k / 16)) for k in range(1, 17)})
@@ -48,6 +49,7 @@ def test_every_run_is_looked_at_exactly_three_times(steps: int) -> None:
     assert seen == [round(steps * k / 16) for k in (4, 8, 12)]
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 64), st.data())
 def test_a_worse_probe_never_lowers_the_flag(wins: int, data: st.DataObject) -> None:
     losses = data.draw(st.integers(0, 64 - wins))

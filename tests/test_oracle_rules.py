@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import (
     BASE,
@@ -665,6 +665,7 @@ def test_facts_that_have_nothing_to_do_with_it_change_nothing(name: str) -> None
     assert finding(noise, name) == finding(entries, name)
 
 
+@settings(deadline=None, max_examples=20)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_facts_within_a_visit_does_not_matter(random: Any) -> None:
     for stage in (StageName.PLAN, StageName.SCHEDULE, StageName.REGISTER):
@@ -787,6 +788,7 @@ def test_a_refused_gate_of_the_second_pass_does_not_approve_its_job() -> None:
     assert finding(b.entries, "train.spend_was_approved", attempt=2).status == "failed"
 
 
+@settings(deadline=None, max_examples=20)
 @given(st.sampled_from(["unlicensed_rows", "sealed_overlap", "pii", "duplicates"]), st.integers(1, 500))
 def test_more_bad_rows_never_turn_a_failure_into_a_pass(kind: str, count: int) -> None:
     entries = healthy(StageName.PLAN)
@@ -796,6 +798,7 @@ def test_more_bad_rows_never_turn_a_failure_into_a_pass(kind: str, count: int) -
         assert not (fewer == "failed" and more == "passed")
 
 
+@settings(deadline=None, max_examples=20)
 @given(st.floats(0, 2), st.floats(0, 2))
 def test_using_more_never_turns_a_failure_into_a_pass(used: float, extra: float) -> None:
     entries = healthy(StageName.COST)

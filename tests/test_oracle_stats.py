@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, multinomial
 
@@ -12,6 +12,7 @@ from oracle.stats import mcnemar_one_sided, uplift_interval, upper_bound
 counts = st.integers(min_value=0, max_value=300)
 
 
+@settings(deadline=None, max_examples=60)
 @given(counts, counts)
 def test_p_value_is_the_binomial_tail(wins: int, losses: int) -> None:
     assert mcnemar_one_sided(wins, losses) == pytest.approx(binom.sf(wins - 1, wins + losses, 0.5), rel=1e-9)
@@ -47,6 +48,7 @@ def test_bound_stays_within_range_at_the_corners() -> None:
     assert uplift_interval(0, 64, 0)[0] == -1.0
 
 
+@settings(deadline=None, max_examples=60)
 @given(counts, counts, counts, st.sampled_from([0.9, 0.95, 0.975, 0.99]))
 def test_bound_lies_above_the_estimate_and_grows_with_the_level(
     wins: int, losses: int, ties: int, level: float
@@ -59,6 +61,7 @@ def test_bound_lies_above_the_estimate_and_grows_with_the_level(
     assert bound <= upper_bound(wins, losses, ties, level + 0.005)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(1, 80), st.data())
 def test_bound_never_falls_with_a_better_answer(items: int, data: st.DataObject) -> None:
     wins = data.draw(st.integers(0, items))
@@ -71,6 +74,7 @@ def test_bound_never_falls_with_a_better_answer(items: int, data: st.DataObject)
         assert upper_bound(wins + 1, losses, ties - 1, 0.99) >= bound
 
 
+@settings(deadline=None, max_examples=60)
 @given(counts, counts, counts)
 def test_interval_mirrors_when_the_models_are_swapped(wins: int, losses: int, ties: int) -> None:
     if wins + losses + ties:
@@ -90,6 +94,21 @@ def test_upper_bound_misses_about_one_time_in_a_hundred(uplift: float, loss_rate
         if upper_bound(wins, losses, items - wins - losses, 0.99) < uplift
     )
     assert missed <= 0.013
+
+
+@pytest.mark.parametrize("items", [50, 100, 300])
+def test_the_textbook_interval_differs_by_less_than_four_items(items: int) -> None:
+    # What `eval.interval_matches` allows: a seat may claim a Wald interval.
+    step = max(1, items // 30)
+    for wins in range(0, items + 1, step):
+        for losses in range(0, items - wins + 1, step):
+            uplift = (wins - losses) / items
+            if abs(uplift) > 0.8:
+                continue
+            half = 1.96 * (((wins + losses) / items - uplift**2) / items) ** 0.5
+            low, high = uplift_interval(wins, losses, items - wins - losses)
+            assert abs(max(-1, uplift - half) - low) < 4 / items
+            assert abs(min(1, uplift + half) - high) < 4 / items
 
 
 @pytest.mark.parametrize("table", [(0, 0, 0), (-1, 2, 3), (1, -2, 30), (1, 2, -1)])

@@ -1,0 +1,48 @@
+# The steps of the project, the same for a person and for .ci/run.
+# `make run` and `make test` install first when needed; nothing outside this folder is written.
+
+PYTHON ?= python3
+CONSTRAINTS ?= constraints.txt
+WORKERS ?= 2
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+# One thread for numerical libraries (two on a busy machine are slower), and no look at the network.
+OFFLINE := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test check bench bench-startup clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
+	  { rm -rf .venv; echo "make: '$(PYTHON) -m venv' failed: it needs Python 3.11 to 3.13 with venv (Debian: python3-venv); name another with PYTHON=..." >&2; exit 1; }
+	$(BIN)/pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
+	@touch $@
+
+install: $(INSTALLED)  ## environment in .venv, with versions from constraints.txt
+	@echo "Installed in .venv. Next: 'make run' shows two deliveries, 'make test' runs the tests, $(BIN)/delivery-plane --help lists the commands."
+
+run: $(INSTALLED)  ## the demo: one delivery that is accepted, one that trains but does not learn
+	$(BIN)/delivery-plane demo
+
+test: $(INSTALLED)  ## the tests
+	$(OFFLINE) $(BIN)/pytest -n $(WORKERS) --dist loadfile --durations=10
+
+check: $(INSTALLED)  ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: bench-startup  ## every benchmark; each ends with one JSON object and fails when it misses its goal
+
+bench-startup: $(INSTALLED)  ## start of the command line against its two libraries alone
+	$(BIN)/python benchmarks/help_startup.py
+
+clean:  ## remove what is generated; .venv and .delivery-plane stay
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
