@@ -27,12 +27,16 @@ class Eval:
             yield from self.look(context, f"claimed-{context.attempt}", claim.candidate)
 
     def look(self, context: StageContext, request_id: str, candidate: str) -> Facts:
-        """One scoring of a candidate on dev. An unknown candidate or a spent budget yields nothing."""
+        """One scoring of a candidate on dev. An unknown candidate or a spent budget yields nothing.
+
+        Every look ends with its reservation refused or settled: that is how the platform knows it was answered.
+        """
+        if not context.reserve(request_id, Amounts(dev_evaluations=1)):
+            return
         try:
             model = model_of(context, candidate)
         except BadInput:
-            return
-        if not context.reserve(request_id, Amounts(dev_evaluations=1)):
+            context.settle(request_id, Amounts())
             return
         base_model = ModelRef(base_path=context.bases[base_name(context)])
         try:

@@ -16,8 +16,8 @@ from delivery_plane.errors import ComputeFault
 
 def roll_out_plan(**changes: object) -> DeployClaim:
     fields = {
-        "canary_shares": (0.1, 0.5, 1.0),
-        "requests_per_step": 10,
+        "canary_shares": (0.2, 1.0),
+        "requests_per_step": 5,
         "max_error_share": 0.0,
         "max_p95_milliseconds": 30_000.0,
         "rollback_to": "base",
@@ -38,9 +38,8 @@ def test_a_roll_out_walks_its_shares_and_comes_back() -> None:
     found = plane().deploy(registered(), base, roll_out_plan(), root() / "items.jsonl")
     assert found.model_digest == model_digest(registered())
     assert [(step.requests, step.canary_requests, step.errors) for step in found.steps] == [
-        (10, 1, 0),
-        (10, 5, 0),
-        (10, 10, 0),
+        (5, 1, 0),
+        (5, 5, 0),
     ]
     assert all(0 < step.p50_milliseconds <= step.p95_milliseconds for step in found.steps)
     assert found.smoke_matches == found.smoke_requests == 8
@@ -52,9 +51,9 @@ def test_a_roll_out_walks_its_shares_and_comes_back() -> None:
 
 
 def test_a_crossed_latency_limit_stops_the_roll_out_and_rolls_back() -> None:
-    plan = roll_out_plan(max_p95_milliseconds=0.001, requests_per_step=4)
+    plan = roll_out_plan(max_p95_milliseconds=0.001, requests_per_step=2)
     found = plane().deploy(registered(), root() / "base", plan, root() / "items.jsonl")
-    assert found.stopped_at_share == 0.1
+    assert found.stopped_at_share == 0.2
     assert len(found.steps) == 1
     assert found.rollback_digest == model_digest(root() / "base")
 
@@ -85,5 +84,5 @@ def test_the_endpoint_answers_its_client_only_and_only_what_it_should() -> None:
 
 def test_models_that_cannot_be_served_are_a_fault(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ComputeFault, match="no tensors|log:"):
+    with pytest.raises(ComputeFault, match=r"log: "):
         plane().deploy(tmp_path, root() / "base", roll_out_plan(), root() / "items.jsonl")

@@ -2,7 +2,9 @@
 
 import functools
 import json
+import re
 import shutil
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from delivery_plane.claims import LoraSettings
 from delivery_plane.compute.local.children import call_in_child
 from delivery_plane.compute.local.digests import model_digest, weights_digest
 from delivery_plane.compute.local.plane import LocalPlane
-from delivery_plane.compute.plane import JobSpec, ModelRef
+from delivery_plane.compute.plane import ComputePlane, JobSpec, ModelRef
 from delivery_plane.errors import ComputeFault
 from delivery_plane.rows import read_rows
 
@@ -25,6 +27,11 @@ def finished(name: str) -> tuple[JobSpec, ModelRef]:
     spec = job(name, lora=LORA if "lora" in name else None, steps=120)
     list(plane().train(spec, None))
     return spec, ModelRef(base_path=spec.base_path, checkpoint_path=spec.checkpoint_path(spec.steps))
+
+
+def test_the_plane_speaks_the_protocol() -> None:
+    spoken: ComputePlane = plane()
+    assert spoken.name == "local"
 
 
 def answers_one_by_one(base: str, checkpoint: str, items: str) -> list[str]:
@@ -76,7 +83,9 @@ def test_a_candidate_brings_neither_tokenizer_nor_template_nor_decoding(tmp_path
     config = json.loads((tampered / "config.json").read_text())
     (tampered / "config.json").write_text(json.dumps({**config, "rope_theta": 1.0, "rms_norm_eps": 1.0}))
     honest = plane().evaluate(model, root() / "items.jsonl")
-    other = plane().evaluate(ModelRef(base_path=model.base_path, checkpoint_path=tampered), root() / "items.jsonl")
+    other = plane().evaluate(
+        ModelRef(base_path=model.base_path, checkpoint_path=tampered), root() / "items.jsonl"
+    )
     assert other.model_dump(exclude={"device_seconds"}) == honest.model_dump(exclude={"device_seconds"})
 
 
@@ -93,7 +102,9 @@ def test_an_equal_evaluation_is_reused_and_a_changed_one_is_not(tmp_path: Path) 
     assert fresh.evaluate(model, items, cached=True).correct == first.correct[1:]
     assert len(list((tmp_path / "logs").iterdir())) == ran + 1
     base = fresh.evaluate(ModelRef(base_path=model.base_path), items, cached=True)
-    assert len({first.model_digest, base.model_digest, weights_digest(Path(model.checkpoint_path or ""))}) == 3
+    assert (
+        len({first.model_digest, base.model_digest, weights_digest(Path(model.checkpoint_path or ""))}) == 3
+    )
     assert base.decoding_digest == first.decoding_digest
     assert base.template_digest == first.template_digest
 
@@ -107,6 +118,17 @@ def test_weights_that_are_missing_are_a_fault_and_not_drawn_at_random(tmp_path: 
     (base / "config.json").write_text(json.dumps(config))
     with pytest.raises(ComputeFault, match="missing keys"):
         plane().evaluate(ModelRef(base_path=base), root() / "items.jsonl")
+
+
+def test_a_base_with_pickled_weights_is_refused_and_not_loaded(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(root() / "base", base)
+    (base / "pytorch_model.bin").write_bytes(
+        b"cos\nsystem\n(S'touch " + str(tmp_path / "ran").encode() + b"'\ntR."
+    )
+    with pytest.raises(ComputeFault, match="pickled code"):
+        plane().evaluate(ModelRef(base_path=base), root() / "items.jsonl")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_the_base_registered_is_the_base(tmp_path: Path) -> None:
@@ -180,9 +202,25 @@ def test_a_template_that_serves_something_else_is_seen(tmp_path: Path) -> None:
     base = tmp_path / "base"
     shutil.copytree(root() / "base", base)
     template = base / "chat_template.jinja"
-    template.write_text(template.read_text().replace("{% if add_gen", "{% if true %}{{ ' ' }}{% endif %}{% if add_gen"))
+    template.write_text(
+        template.read_text().replace("{% if add_gen", "{% if true %}{{ ' ' }}{% endif %}{% if add_gen")
+    )
     found = plane().render(job("other-template", base_path=base))
     assert found.template_digest_train != found.template_digest_serve
+
+
+def test_a_template_that_marks_no_answer_is_seen_unless_its_family_is_known(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(root() / "base", base)
+    template = base / "chat_template.jinja"
+    template.write_text(re.sub(r"{% (end)?generation %}", "", template.read_text()))
+    assert plane().render(job("unmarked", base_path=base)).rows_without_answer == 96
+    known = Path(sysconfig.get_path("purelib")) / "trl" / "chat_templates" / "qwen2_5.jinja"
+    shutil.copyfile(known, template)
+    found = plane().render(job("known-family", base_path=base, max_tokens_per_row=200))
+    assert found.rows_without_answer == found.supervised_prompt_tokens == 0
+    assert found.end_of_turn_supervised_share == 1
+    assert found.template_digest_train == found.template_digest_serve
 
 
 def test_offers_price_time_and_say_why_not() -> None:

@@ -110,5 +110,5 @@ def job(name: str, **changes: object) -> JobSpec:
     return JobSpec.model_validate({**fields, **changes})
 
 
-def test_the_child_that_builds_has_every_library_loaded() -> None:
+def test_jobs_start_with_every_library_loaded() -> None:
     plane().warm()

@@ -3,7 +3,7 @@
 from cyclopts import App
 from rich.table import Table
 
-from delivery_plane.cli.shared import out, print_json
+from delivery_plane.cli.shared import out, print_json, say
 from scenarios.catalog import expected, load_scenario, names
 
 scenarios = App(name="scenarios", help="The catalogue of scenarios.")
@@ -45,18 +45,13 @@ def show(name: str, /, *, json: bool = False) -> int:
         print_json(fields)
         return 0
     scenario = load_scenario(name)
-    out.print(scenario.brief, markup=False)
+    say(scenario.brief)
     contract, budget = scenario.contract, scenario.budget
-    out.print(
-        f"contract: {contract.metric} at least {contract.margin:.0%} above the base, alpha {contract.alpha}",
-        markup=False,
-    )
-    out.print(
-        "budget: " + ", ".join(f"{v:g} {unit}" for unit, v in budget.model_dump().items()), markup=False
-    )
-    out.print("bases: " + ", ".join(f"{base.name} ({base.licence})" for base in scenario.bases), markup=False)
+    say(f"contract: {contract.metric} at least {contract.margin:.0%} above the base, alpha {contract.alpha}")
+    say("budget: " + ", ".join(f"{v:g} {unit}" for unit, v in budget.model_dump().items()))
+    say("bases: " + ", ".join(f"{base.name} ({base.licence})" for base in scenario.bases))
     for seat, declared in expected(scenario).items():
-        out.print(f"{seat}: {declared.outcome}, caught by {declared.caught_by}", markup=False)
+        say(f"{seat}: {declared.outcome}, caught by {declared.caught_by}")
     return 0
 
 

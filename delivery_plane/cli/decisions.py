@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 from rich.table import Table
 
 from delivery_plane.cli.deliveries import server_of
-from delivery_plane.cli.shared import existing_platform, open_home, out, platform, print_json, progress
+from delivery_plane.cli.shared import existing_platform, open_home, out, platform, print_json, progress, say
 from delivery_plane.delivery import GateDecision
 from delivery_plane.errors import DeliveryPlaneError
 from delivery_plane.gates import decided
@@ -30,7 +30,7 @@ def new(name: str, /, *, role: Literal["seat", "approver", "operator"]) -> int:
         What it may do: hold a seat, decide gates, or operate the platform.
     """
     made = platform().identities.new(name, role)
-    out.print(f"{made.name}: {made.role}, public key {made.public_key}", markup=False)
+    say(f"{made.name}: {made.role}, public key {made.public_key}")
     return 0
 
 
@@ -70,7 +70,7 @@ def list_gates(*, wait: bool = False, json: bool = False) -> int:
     parts = existing_platform()
     found = list(parts.gates.waiting())
     if wait and not found:
-        progress.print("waiting for a gate; Ctrl-C stops")
+        say("waiting for a gate; Ctrl-C stops", progress)
     while wait and not found:
         time.sleep(0.5)
         found = list(parts.gates.waiting())
@@ -78,11 +78,9 @@ def list_gates(*, wait: bool = False, json: bool = False) -> int:
         print_json([{"delivery_id": g.delivery_id, **g.gate.model_dump(mode="json")} for g in found])
         return 0
     for waiting in found:
-        out.print(
-            f"{waiting.gate.gate_id}  {waiting.gate.gate}  until {waiting.gate.deadline_at}", markup=False
-        )
+        say(f"{waiting.gate.gate_id}  {waiting.gate.gate}  until {waiting.gate.deadline_at}")
     if not found:
-        out.print("no gate waits")
+        say("no gate waits")
     return 0
 
 
@@ -107,15 +105,14 @@ def show_gate(gate_id: str, /, *, json: bool = False) -> int:
             }
         )
         return 0
-    out.print(found.gate.shown, markup=False)
-    out.print(f"digest {found.gate.digest}", markup=False)
+    say(found.gate.shown)
+    say(f"digest {found.gate.digest}")
     if decision:
-        out.print(f"{decision.decision} by {decision.by}: {decision.reason}", markup=False)
+        say(f"{decision.decision} by {decision.by}: {decision.reason}")
     else:
-        out.print(
+        say(
             f"decide until {found.gate.deadline_at}: delivery-plane gates approve {gate_id} --as NAME"
-            f" --reason ... --digest {found.gate.digest}",
-            markup=False,
+            f" --reason ... --digest {found.gate.digest}"
         )
     return 0
 
@@ -160,7 +157,7 @@ def _decide(
     approver = parts.identities.get(name)
     found = parts.gates.find(gate_id)
     parts.gates.decide(found.delivery_id, gate_id, approver, decision, reason, digest or found.gate.digest)
-    out.print(f"{gate_id}: {decision} by {name}, recorded and signed", markup=False)
+    say(f"{gate_id}: {decision} by {name}, recorded and signed")
 
     async def send() -> None:
         run = server_of(home, settings)
@@ -170,5 +167,5 @@ def _decide(
         asyncio.run(send())
     except DeliveryPlaneError as error:
         # The decision stands in the ledger; only the nudge was lost.
-        progress.print(f"the delivery will read it when it runs again ({error})", markup=False)
+        say(f"the delivery will read it when it runs again ({error})", progress)
     return 0

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from delivery_plane.claims import problems
 from delivery_plane.cli.live import Follower
-from delivery_plane.cli.shared import open_home, out, print_json, progress
+from delivery_plane.cli.shared import open_home, out, print_json, progress, say
 from delivery_plane.cli.summary import scorecard, summarise
 from delivery_plane.compute.local.faults import check_fault, known_faults
 from delivery_plane.delivery import ApproverMode, DeliverySpec, OnFlag, Outcome
@@ -145,7 +145,7 @@ def deliver(
     with runtime(home, settings) as run:
         if run.workers:
             reconcile(parts, run)
-        progress.print(f"{spec.delivery_id}: Temporal at {run.address}, state in {home.root}", markup=False)
+        say(f"{spec.delivery_id}: Temporal at {run.address}, state in {home.root}", progress)
         ended = asyncio.run(_follow(parts, run, spec))
     summary = report(parts, spec.delivery_id)
     if json:
@@ -171,7 +171,7 @@ def demo(*, json: bool = False) -> int:
         order("support-intents", "reference", fault="label-shuffle"),
     ]
     with runtime(home, settings) as run:
-        progress.print(f"Temporal at {run.address}, state in {home.root}", markup=False)
+        say(f"Temporal at {run.address}, state in {home.root}", progress)
         for spec in orders:
             asyncio.run(_follow(parts, run, spec))
     summaries = [report(parts, spec.delivery_id) for spec in orders]
@@ -182,10 +182,10 @@ def demo(*, json: bool = False) -> int:
     else:
         for summary in summaries:
             out.print(scorecard(summary))
-        out.print(
+        say(
             "Ledger verified: every entry is chained and the signed heads match."
             if verified
             else "LEDGER NOT VERIFIED: run `delivery-plane ledger verify`."
         )
-        out.print("Next: delivery-plane deliveries list; delivery-plane ledger export ID --out FILE.jsonl")
+        say("Next: delivery-plane deliveries list; delivery-plane ledger export ID --out FILE.jsonl")
     return 0 if good and verified else 1

@@ -13,7 +13,7 @@ from rich.table import Table
 from delivery_plane.claims import CardClaim
 from delivery_plane.cli.deliver import exit_code, report
 from delivery_plane.cli.live import Follower
-from delivery_plane.cli.shared import existing_platform, open_home, out, print_json, progress
+from delivery_plane.cli.shared import existing_platform, open_home, out, print_json, progress, say
 from delivery_plane.cli.summary import latest, scorecard, wall_seconds
 from delivery_plane.delivery import STAGES, Outcome
 from delivery_plane.errors import BadInput, ServerFault
@@ -152,9 +152,7 @@ def fetch(delivery_id: str, folder: Path, /) -> int:
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise BadInput(f"{folder}: cannot be written ({error.strerror}); choose another place") from None
-    out.print(
-        f"{folder}: model, card, invoice, acceptance, lineage and ledger of {delivery_id}", markup=False
-    )
+    say(f"{folder}: model, card, invoice, acceptance, lineage and ledger of {delivery_id}")
     return 0
 
 
@@ -171,5 +169,5 @@ def cancel(delivery_id: str, /) -> int:
         await cancel_workflow(await connect(run.address, run.namespace), delivery_id)
 
     asyncio.run(send())
-    out.print(f"{delivery_id}: cancelling; `deliveries watch {delivery_id}` follows it", markup=False)
+    say(f"{delivery_id}: cancelling; `deliveries watch {delivery_id}` follows it")
     return 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
-from delivery_plane.cli.shared import open_home, out, print_json
+from delivery_plane.cli.shared import open_home, print_json, say
 from delivery_plane.errors import DeliveryPlaneError
 from workflows.platform import open_platform
 from workflows.server import free_ports, temporal_binary
@@ -116,5 +116,5 @@ def doctor(*, json: bool = False) -> int:
         for line in found:
             mark = "ok  " if line["fit"] else "MEND"
             tail = f": {line['mend']}" if line["mend"] else ""
-            out.print(f"{mark} {line['check']:<10} {line['found']}{tail}", markup=False)
+            say(f"{mark} {line['check']:<10} {line['found']}{tail}")
     return 0 if all(line["fit"] for line in found) else 3

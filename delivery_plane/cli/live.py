@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from delivery_plane import meter
+from delivery_plane.cli.shared import say
 from delivery_plane.cli.summary import COLOURS
 from delivery_plane.delivery import STAGE_CLASS, STAGES, StageName
 from delivery_plane.facts import (
@@ -154,7 +155,7 @@ class Follower:
             line = _line(entry.type, entry.kind, entry.stage, entry.attempt, entry.payload)
             if line and entry.idempotency_key not in self._said:
                 self._said.add(entry.idempotency_key)
-                self._console.print(f"{time.strftime('%H:%M:%S')} {self._delivery_id} {line}", markup=False)
+                say(f"{time.strftime('%H:%M:%S')} {self._delivery_id} {line}", self._console)
         return record
 
 

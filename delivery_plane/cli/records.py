@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from delivery_plane.cli.shared import existing_platform, out, print_json
+from delivery_plane.cli.shared import existing_platform, print_json, say
 from delivery_plane.entry import parse_entries, read_checkpoints, read_json_lines, verify
 from delivery_plane.errors import BadInput
 from delivery_plane.identity import PLATFORM
@@ -62,9 +62,9 @@ def verify_(
                 line = f"verified: {result.entries} entries, {result.checkpoints} signed heads, head {result.head}"
             else:
                 line = f"NOT VERIFIED: first bad entry {result.first_bad}: {result.why}"
-            out.print(f"{name}: {line}", markup=False)
+            say(f"{name}: {line}")
         if export is not None and key is None:
-            out.print("The key came with the export: compare it with one you trust (--key).")
+            say("The key came with the export: compare it with one you trust (--key).")
     return 0 if all(result.verified for result in found.values()) else 1
 
 
@@ -80,7 +80,7 @@ def export(
     It holds operator-only facts (the planted truth): do not hand it to whoever holds the seat.
     """
     for path in existing_platform().ledger.export(delivery_id, to):
-        out.print(str(path), markup=False)
+        say(str(path))
     return 0
 
 
@@ -106,10 +106,9 @@ def show(delivery_id: str, /, *, entry: int | None = None, json: bool = False) -
     else:
         for item in entries:
             place = f"{item.stage} {item.attempt}" if item.stage else ""
-            out.print(
+            say(
                 f"{item.number:>4}  {item.recorded_at[:19]}  {item.type:<7} {item.kind:<22} {place:<12}"
-                f" {item.visibility:<8} {item.actor}",
-                markup=False,
+                f" {item.visibility:<8} {item.actor}"
             )
     return 0
 
@@ -120,10 +119,7 @@ def checkpoint(delivery_id: str, /) -> int:
     parts = existing_platform()
     parts.ledger.record(delivery_id)
     signed = parts.ledger.checkpoint(delivery_id)
-    out.print(
-        f"{delivery_id}: {signed.size} entries, root {signed.root}, in {parts.ledger.head_file(delivery_id)}",
-        markup=False,
-    )
+    say(f"{delivery_id}: {signed.size} entries, root {signed.root}, in {parts.ledger.head_file(delivery_id)}")
     return 0
 
 
@@ -146,12 +142,11 @@ def rejudge(export: Path, /, *, json: bool = False) -> int:
         print_json({"verdicts": verdicts, "differences": [vars(difference) for difference in differences]})
     else:
         for difference in differences:
-            out.print(
+            say(
                 f"entry {difference.entry}: {difference.what}: recorded {difference.recorded},"
-                f" judged again {difference.rejudged}",
-                markup=False,
+                f" judged again {difference.rejudged}"
             )
-        out.print(
+        say(
             f"{verdicts} verdicts judged again: "
             + ("all identical" if not differences else f"{len(differences)} differences")
         )

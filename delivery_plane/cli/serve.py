@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from delivery_plane.cli.shared import open_home, out
+from delivery_plane.cli.shared import open_home, say
 from delivery_plane.errors import BadInput
 from workflows.client import Tls, connect
 from workflows.messages import COMPUTE_QUEUE
@@ -25,17 +25,17 @@ def up() -> int:
     with runtime(home, settings) as run:
         if not run.workers:
             raise BadInput(f"{home.root}: a runtime is up already, Temporal at {run.address}; stop it first")
-        out.print(f"Temporal at {run.address} (namespace {run.namespace})", markup=False)
-        out.print(f"state in {home.root}; logs in {home.logs}", markup=False)
+        say(f"Temporal at {run.address} (namespace {run.namespace})")
+        say(f"state in {home.root}; logs in {home.logs}")
         for delivery_id in reconcile(parts, run):
-            out.print(f"going on: {delivery_id}", markup=False)
-        out.print("Ctrl-C stops; what is open goes on at the next `up`.")
+            say(f"going on: {delivery_id}")
+        say("Ctrl-C stops; what is open goes on at the next `up`.")
         try:
             while True:
                 time.sleep(TEND_SECONDS)
                 run.tend()
         except KeyboardInterrupt:
-            out.print("stopping")
+            say("stopping")
     return 0
 
 
@@ -93,7 +93,7 @@ def worker(
 
     async def serve() -> None:
         client = await connect(target, namespace or settings.namespace, secured)
-        out.print(f"worker {os.getpid()} polls {queue} at {target}", markup=False)
+        say(f"worker {os.getpid()} polls {queue} at {target}")
         await run_worker(build_worker(client, parts, queue, deployment, build_id))
 
     asyncio.run(serve())

@@ -10,11 +10,19 @@ from delivery_plane.errors import BadInput
 from delivery_plane.settings import Home, Settings, load_settings
 from workflows.platform import Platform, open_platform
 
-out = Console(highlight=False, soft_wrap=True)
+_WIDTH = None if sys.stdout.isatty() else 110
+"""Columns when the output is no terminal."""
+
+out = Console(highlight=False, width=_WIDTH)
 """Results."""
 
-progress = Console(stderr=True, highlight=False)
+progress = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 110)
 """Everything a script does not read."""
+
+
+def say(line: str, console: Console = out) -> None:
+    """One line as it is: no markup, no wrapping."""
+    console.print(line, markup=False, soft_wrap=True)
 
 
 def open_home() -> tuple[Settings, Home]:

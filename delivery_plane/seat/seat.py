@@ -16,6 +16,7 @@ from delivery_plane.facts import (
     EvaluationRequested,
     FlagRaised,
     FlagResolved,
+    JobEnded,
     SeatWithdrew,
     StageOpened,
     Visibility,
@@ -117,6 +118,9 @@ class Seat:
             visit = _open_visit(writer.record)
             if visit.stage is not StageName.EVAL:
                 raise BadInput(f"dev evaluations are for the eval stage; {visit.stage} is open")
+            known = {"base", *(fact.value.job_id for fact in writer.record.facts(JobEnded))}
+            if candidate not in known:
+                raise BadInput(f"no candidate {candidate}; there are: {', '.join(sorted(known))}")
             made = len(writer.record.facts(EvaluationRequested))
             fact = EvaluationRequested(request_id=f"look-{made + 1}", candidate=candidate)
             writer.fact(fact, stage=visit.stage, attempt=visit.attempt, actor=f"seat:{self._identity.name}")

@@ -1,6 +1,7 @@
-"""The reviser: tries a short run first, sees on dev that it falls short, and reopens the configuration."""
+"""The reviser: tries a short run first and revises. A flag makes it switch to another plan; where the detector
+only observes, its own dev look makes it reopen the configuration."""
 
-from delivery_plane.claims import Claim, ConfigClaim
+from delivery_plane.claims import Claim, ConfigClaim, FlagAnswer
 from delivery_plane.facts import CandidateEvaluated
 from delivery_plane.seat.seat import Seat
 from scenarios.seats.reference import Reference, Terms
@@ -16,6 +17,12 @@ class Reviser(Reference):
         claim = super().config(seat, turn)
         assert isinstance(claim, ConfigClaim)
         return claim if turn.attempt > 1 else claim.model_copy(update={"steps": FIRST_STEPS})
+
+    def flag(self, turn: Turn) -> FlagAnswer:
+        assert turn.flag_id
+        return FlagAnswer(
+            flag_id=turn.flag_id, action="switch", reason="Too short a run: plan it anew, longer."
+        )
 
     def next_action(self, seat: Seat, turn: Turn, look: CandidateEvaluated) -> str:
         short = look.uplift < Terms(seat.brief().text).margin

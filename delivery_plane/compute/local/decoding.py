@@ -7,14 +7,13 @@ from delivery_plane import __version__
 from delivery_plane.compute.local.digests import file_digest
 from delivery_plane.entry import canonical, sha256
 
-END_OF_TURN = "<|im_end|>"
 BATCH = 50
 SPARE_TOKENS = 4
 """New tokens allowed beyond the longest right answer: a longer answer is wrong however it goes on."""
 
 RULES = {
     "strategy": "greedy",
-    "until": [END_OF_TURN],
+    "until": "the end-of-turn token of the base's tokenizer",
     "max_new_tokens": f"longest right answer and its end of turn, plus {SPARE_TOKENS}",
     "batch": BATCH,
     "weights": "float32",

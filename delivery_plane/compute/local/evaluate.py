@@ -11,7 +11,7 @@ from lm_eval.evaluator import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
-from delivery_plane.compute.local.decoding import BATCH, END_OF_TURN, SPARE_TOKENS, decoding_digest
+from delivery_plane.compute.local.decoding import BATCH, SPARE_TOKENS, decoding_digest
 from delivery_plane.compute.local.digests import file_digest, reference_digest, tokenizer_digest
 from delivery_plane.compute.local.models import (
     context_tokens,
@@ -38,7 +38,7 @@ def score(model: ModelRef, items: Path, device_name: str) -> Scored:
     language_model = _Greedy(load_model(model, device), tokenizer)
     results = simple_evaluate(
         model=language_model,
-        tasks=[_task(rows, longest_answer(tokenizer, rows))],
+        tasks=[_task(rows, tokenizer.eos_token, longest_answer(tokenizer, rows))],
         # The default task index takes twenty seconds to read, and none of its tasks is wanted.
         task_manager=TaskManager(include_defaults=False),
         apply_chat_template=True,
@@ -98,15 +98,15 @@ class _Greedy(HFLM):  # type: ignore[misc,unused-ignore]
     ) -> Any:
         # lm-eval would decode the tail of every row after every token to look for the stop string. Here that
         # string is the end-of-turn token, at which generation ends by itself.
-        if stop != [END_OF_TURN] or self.tokenizer.eos_token != END_OF_TURN:
-            raise ComputeFault(f"decoding stops at {END_OF_TURN}, the task asks for {stop}")
+        if stop != [self.tokenizer.eos_token]:
+            raise ComputeFault(f"decoding stops at {self.tokenizer.eos_token}, the task asks for {stop}")
         length = context.shape[1]
         new = greedy(self.model, self.tokenizer, context, attention_mask, max_length - length)
         self.generated_tokens += int((new != self.tokenizer.pad_token_id).sum())
         return torch.cat([context, new], dim=1)
 
 
-def _task(rows: list[Row], max_new_tokens: int) -> dict[str, Any]:
+def _task(rows: list[Row], end_of_turn: str, max_new_tokens: int) -> dict[str, Any]:
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     return {
         "task": TASK,
@@ -126,6 +126,6 @@ def _task(rows: list[Row], max_new_tokens: int) -> dict[str, Any]:
         },
         "target_delimiter": "",
         "num_fewshot": 0,
-        "generation_kwargs": {"until": [END_OF_TURN], "max_gen_toks": max_new_tokens, "do_sample": False},
+        "generation_kwargs": {"until": [end_of_turn], "max_gen_toks": max_new_tokens, "do_sample": False},
         "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
     }

@@ -27,6 +27,7 @@ def use_device(name: str) -> torch.device:
 
 def load_tokenizer(base: Path) -> Any:
     """The base's tokenizer, padding on the left, as decoding needs."""
+    refuse_unsafe(base)
     tokenizer = AutoTokenizer.from_pretrained(base, local_files_only=True, padding_side="left")
     if tokenizer.chat_template is None or tokenizer.eos_token_id is None:
         raise ComputeFault(f"{base}: the tokenizer needs a chat template and an end-of-turn token")

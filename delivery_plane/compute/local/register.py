@@ -119,7 +119,6 @@ def _fill(folder: Path, model: ModelRef, loaded: Any) -> None:
 
 def _publish(partial: Path, out: Path) -> None:
     if not out.exists():
-        partial.chmod(0o755)
         partial.rename(out)
     elif file_digests(out) != file_digests(partial):
         raise ComputeFault(f"{out}: holds another model already; register under another name")

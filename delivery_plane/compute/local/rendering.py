@@ -42,7 +42,8 @@ def render_job(job: JobSpec, device_name: str) -> ConfigRendered:
     supervised = [[label >= 0 for label in row.labels(job.masking)] for row in cut]
     compared = range(min(ROWS_COMPARED, len(sample)))
     served = serving_prompts(tokenizer, [sample[i]["prompt"] for i in compared])
-    trained = [whole[i].ids[: whole[i].prompt_tokens] for i in compared]
+    # A row must begin with what will be served, wherever its template begins to mark the answer.
+    trained = [whole[i].ids[: len(served[i])] for i in compared]
     model = load_base(job.base_path, device)
     total, trainable, adapters = _parameters(model), 0, 0
     adapts = _adaptable(job, model)

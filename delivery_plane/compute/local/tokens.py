@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trl.chat_template_utils import get_training_chat_template
+
 from delivery_plane.scenario import Row
 
 IGNORED = -100
@@ -40,12 +42,28 @@ def render(tokenizer: Any, rows: Sequence[Row]) -> list[RenderedRow]:
         for row in rows
     ]
     found = tokenizer.apply_chat_template(
-        conversations, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+        conversations,
+        chat_template=_marking_template(tokenizer),
+        tokenize=True,
+        return_dict=True,
+        return_assistant_tokens_mask=True,
     )
     return [
         RenderedRow(list(ids), list(mask))
         for ids, mask in zip(found["input_ids"], found["assistant_masks"], strict=True)
     ]
+
+
+def _marking_template(tokenizer: Any) -> str:
+    """The template with the answer marked: the base's own, or TRL's for a family it knows."""
+    template: str = tokenizer.chat_template
+    if "generation %}" in template:
+        return template
+    try:
+        return get_training_chat_template(tokenizer) or template
+    except ValueError:
+        # No answer will be found in any row, and that is recorded.
+        return template
 
 
 def serving_prompts(tokenizer: Any, prompts: Sequence[str]) -> list[list[int]]:

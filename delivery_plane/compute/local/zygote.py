@@ -21,6 +21,7 @@ LIBRARIES = {
     "trl": ("SFTConfig", "SFTTrainer"),
     "peft": ("LoraConfig", "PeftModel"),
     "datasets": ("Dataset",),
+    "trl.chat_template_utils": (),
     "lm_eval.evaluator": (),
     "lm_eval.models.huggingface": (),
     "lm_eval.tasks": (),
