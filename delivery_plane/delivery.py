@@ -130,7 +130,7 @@ class StageReceipt(Frozen):
 
     first_entry: int
     last_entry: int
-    ended: Literal["complete", "flagged", "budget_exhausted"] = "complete"
+    ended: Literal["complete", "flagged", "budget_exhausted", "nothing_to_train"] = "complete"
     flag_id: str | None = None
 
 

@@ -177,7 +177,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
             f"{path}: cannot be read ({error.__class__.__name__}); give a JSON-lines file"
         ) from None
     found = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:

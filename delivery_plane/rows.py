@@ -30,7 +30,8 @@ _WORD = re.compile(r"\w+")
 def read_rows(path: Path) -> list[Row]:
     """The rows of a JSON-lines file. Raises BadInput naming the line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): a prompt may hold other characters that it takes for the end of a line.
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: cannot be read as UTF-8 text ({type(error).__name__})") from None
     rows: list[Row] = []
@@ -81,7 +82,8 @@ def has_personal_data(text: str) -> bool:
     # "Possible" by length and prefix, in any of the regions: numbers reserved for fiction count as well.
     # Ten digits without a letter between: order numbers and amounts in one sentence are not a phone number.
     return any(
-        sum(character.isdigit() for character in found.raw_string) >= 10 and not _LETTER.search(found.raw_string)
+        sum(character.isdigit() for character in found.raw_string) >= 10
+        and not _LETTER.search(found.raw_string)
         for region in _PHONE_REGIONS
         for found in phonenumbers.PhoneNumberMatcher(text, region, leniency=phonenumbers.Leniency.POSSIBLE)
     )

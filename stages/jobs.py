@@ -3,16 +3,18 @@
 from pathlib import Path
 
 from delivery_plane.claims import ConfigClaim, EvalClaim, PlanClaim
-from delivery_plane.compute.plane import JobSpec, ModelRef
+from delivery_plane.compute.plane import JobSpec, ModelRef, checkpoint_path
 from delivery_plane.errors import BadInput, LedgerFault
 from delivery_plane.facts import (
     CheckpointSaved,
+    ConfigRendered,
     DataSelected,
     DeliveryOpened,
     JobEnded,
     JobStarted,
     PlantedTruth,
 )
+from delivery_plane.record import Record
 from stages.stage import StageContext
 
 BASE = "base"
@@ -64,6 +66,16 @@ def dataset_path(context: StageContext, digest: str) -> Path:
     return context.folder / "datasets" / f"{digest}.jsonl"
 
 
+def nothing_to_train(record: Record) -> bool:
+    """Whether the latest selection or configuration leaves nothing that a trainer could run on."""
+    selected, rendered = record.last(DataSelected), record.last(ConfigRendered)
+    if selected and selected.value.rows_out == 0:
+        return True
+    if rendered is None or (selected and rendered.entry < selected.entry):
+        return False  # the configuration of this selection is still to come
+    return rendered.value.trainable_parameters == 0 or rendered.value.supervised_tokens == 0
+
+
 def base_name(context: StageContext) -> str:
     """The base model the latest plan chose, or the first on offer when it chose none of them."""
     plan = context.record.claim(PlanClaim)
@@ -89,7 +101,7 @@ def model_of(context: StageContext, candidate: str) -> ModelRef:
     ]
     return ModelRef(
         base_path=context.bases[started[-1].base],
-        checkpoint_path=context.folder / "jobs" / candidate / f"checkpoint-{last.step}",
+        checkpoint_path=checkpoint_path(context.folder / "jobs" / candidate, last.step),
     )
 
 

@@ -9,10 +9,32 @@ from pathlib import Path
 
 from delivery_plane.compute.local.children import call_in_child
 
-WORDS = (
-    "apple brick cloud drum eagle flute grape horse igloo jelly kite lemon mango north olive pearl "
-    "quilt river stone tulip under violet water yacht"
-).split()
+WORDS = [
+    "apple",
+    "brick",
+    "cloud",
+    "drum",
+    "eagle",
+    "flute",
+    "grape",
+    "horse",
+    "igloo",
+    "jelly",
+    "kite",
+    "lemon",
+    "mango",
+    "north",
+    "olive",
+    "pearl",
+    "quilt",
+    "river",
+    "stone",
+    "tulip",
+    "under",
+    "violet",
+    "water",
+    "yacht",
+]
 
 BRIEF = """# Name the box
 
@@ -109,7 +131,9 @@ def write(path: Path, lines: list[dict[str, str]]) -> None:
 def build(folder: Path) -> Path:
     """The scenario's folder, base included."""
     (folder / "base").mkdir(parents=True)
-    call_in_child("making a base", "test_compute_tiny:build", str(folder / "base"), logs=folder.parent / "logs")
+    call_in_child(
+        "making a base", "test_compute_tiny:build", str(folder / "base"), logs=folder.parent / "logs"
+    )
     call_in_child("warming the base up", "toy:warm_up", str(folder / "base"), logs=folder.parent / "logs")
     (folder / "brief.md").write_text(BRIEF)
     (folder / "scenario.toml").write_text(SCENARIO)

@@ -68,7 +68,7 @@ from scenarios.seats.catalog import SEATS
 from scenarios.seats.turn import Turn
 from stages.catalog import STAGE_OF
 from stages.eval import Eval
-from stages.jobs import BASE, base_name, model_of
+from stages.jobs import BASE, base_name, model_of, nothing_to_train
 from stages.stage import StageContext
 from stages.train import Train
 from workflows.approval import policy, shown, spend_approved
@@ -254,7 +254,13 @@ class DeliveryActivities:
         return StageReceipt(
             first_entry=first,
             last_entry=record.entries[-1].number,
-            ended="flagged" if flag_id else "budget_exhausted" if exhausted else "complete",
+            ended="flagged"
+            if flag_id
+            else "budget_exhausted"
+            if exhausted
+            else "nothing_to_train"
+            if nothing_to_train(record)
+            else "complete",
             flag_id=flag_id,
         )
 

@@ -100,7 +100,7 @@ class DeliveryWorkflow:
                 await self._do(Do.end_paused, request, queue=queue)
                 break
         verdict = await self._local(Do.judge_stage, request)
-        if verdict.blocked or receipt.ended == "budget_exhausted" or answer == "stop":
+        if verdict.blocked or receipt.ended in ("budget_exhausted", "nothing_to_train") or answer == "stop":
             raise _Ended
         if answer == "switch":
             return StageName.PLAN

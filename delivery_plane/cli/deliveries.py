@@ -147,12 +147,11 @@ def fetch(delivery_id: str, folder: Path, /) -> int:
             "lineage.json": artifact.value.model_dump(mode="json"),
         }.items():
             (aside / name).write_text(json_module.dumps(value, indent=2) + "\n")
-        parts.ledger.export(delivery_id, aside / "ledger.jsonl")
         aside.replace(folder)
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise BadInput(f"{folder}: cannot be written ({error.strerror}); choose another place") from None
-    say(f"{folder}: model, card, invoice, acceptance, lineage and ledger of {delivery_id}")
+    say(f"{folder}: model, card, invoice, acceptance and lineage of {delivery_id}")
     return 0
 
 

@@ -13,6 +13,11 @@ PROBES = 16
 """A job is probed at every sixteenth of its steps."""
 
 
+def checkpoint_path(job_folder: Path, step: int) -> Path:
+    """Where a job's checkpoint of a step lies."""
+    return job_folder / f"checkpoint-{step}"
+
+
 class JobSpec(Frozen):
     """One training job, complete. `digest` covers what determines its result, not where files lie."""
 
@@ -47,7 +52,7 @@ class JobSpec(Frozen):
 
     def checkpoint_path(self, step: int) -> Path:
         """Where the checkpoint saved after `step` lies; the last two are kept."""
-        return self.job_folder / f"checkpoint-{step}"
+        return checkpoint_path(self.job_folder, step)
 
     def probe_steps(self) -> tuple[int, ...]:
         """Steps after which the job is probed: every sixteenth of the run, the last step included."""

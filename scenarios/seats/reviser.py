@@ -1,5 +1,5 @@
-"""The reviser: tries a short run first and revises. A flag makes it switch to another plan; where the detector
-only observes, its own dev look makes it reopen the configuration."""
+"""The reviser: tries a short run first and revises. A first flag makes it switch to another plan, a poor dev
+look makes it reopen the configuration."""
 
 from delivery_plane.claims import Claim, ConfigClaim, FlagAnswer
 from delivery_plane.facts import CandidateEvaluated
@@ -7,7 +7,7 @@ from delivery_plane.seat.seat import Seat
 from scenarios.seats.reference import Reference, Terms
 from scenarios.seats.turn import Turn
 
-FIRST_STEPS = 32
+FIRST_STEPS = 16
 
 
 class Reviser(Reference):
@@ -19,7 +19,8 @@ class Reviser(Reference):
         return claim if turn.attempt > 1 else claim.model_copy(update={"steps": FIRST_STEPS})
 
     def flag(self, turn: Turn) -> FlagAnswer:
-        assert turn.flag_id
+        if turn.attempt > 1 or turn.flag_id is None:
+            return super().flag(turn)
         return FlagAnswer(
             flag_id=turn.flag_id, action="switch", reason="Too short a run: plan it anew, longer."
         )

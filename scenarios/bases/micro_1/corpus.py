@@ -1,4 +1,4 @@
-"""The seeded pre-training mixture of micro-1: chat rows of eleven skills and plain service talk.
+"""The seeded pre-training mixture of micro-1: chat rows of thirteen skills and plain service talk.
 
 Not a scenario's data: it shares no generator and no label with any scenario, and draws on no outside text.
 """
@@ -27,6 +27,23 @@ MIXTURE: dict[str, float] = {
     "replies": 0.04,
     "recall": 0.02,
 }
+# The second, shorter phase adds what the first leaves weak: small sums and looking things up.
+FINISH: dict[str, float] = {
+    "talk": 0.05,
+    "sorting": 0.14,
+    "rephrasing": 0.06,
+    "choosing": 0.05,
+    "sums": 0.22,
+    "arithmetic": 0.03,
+    "words": 0.13,
+    "lookup": 0.09,
+    "python": 0.03,
+    "guessing": 0.04,
+    "rooms": 0.02,
+    "extraction": 0.1,
+    "replies": 0.03,
+    "recall": 0.01,
+}
 SYSTEM_LINES = ["You are a helpful assistant.", "Answer in few words.", "You help customers.", "Be brief."]
 
 
@@ -47,10 +64,10 @@ def _plain(rng: random.Random) -> str:
     return "\n".join(lines)
 
 
-def documents(seed: int) -> Iterator[str | Chat]:
+def documents(seed: int, mixture: dict[str, float] = MIXTURE) -> Iterator[str | Chat]:
     """Endless training documents: plain text or a chat. Prompts kept for scoring never appear."""
     rng = random.Random(f"micro-1/train/{seed}")
-    kinds, weights = list(MIXTURE), list(MIXTURE.values())
+    kinds, weights = list(mixture), list(mixture.values())
     while True:
         kind = rng.choices(kinds, weights)[0]
         if kind == "talk":

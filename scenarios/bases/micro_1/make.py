@@ -20,16 +20,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from scenarios.bases.micro_1.corpus import documents
+from scenarios.bases.micro_1.corpus import FINISH, MIXTURE, documents
 from scenarios.bases.micro_1.score import write_scores
 from scenarios.bases.micro_1.skills import Chat
 from scenarios.bases.micro_1.tokenizer import render, train_tokenizer
 
 VOCABULARY = 1000
 TOKENIZER_DOCUMENTS = 20_000
-STEPS = 6_000
+STEPS, FINISH_STEPS = 6_000, 2_000
 TOKENS_PER_BATCH = 1_536
-PEAK_LR, WARMUP_STEPS, FLOOR = 4e-3, 150, 0.02
+PEAK_LR, FINISH_LR, WARMUP_STEPS, FLOOR = 4e-3, 2e-3, 150, 0.02
 PROMPT_WEIGHT = 0.3  # prompts are mostly random fillers: they teach words, answers teach skills
 POOL = 4_000  # documents sorted by length together, so that batches carry little padding
 CONTEXT = 1024
@@ -66,10 +66,12 @@ def encode(document: str | Chat, tokenizer: PreTrainedTokenizerFast) -> Example:
     return ids[:CONTEXT], weights[:CONTEXT]
 
 
-def batches(seed: int, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def batches(
+    seed: int, mixture: dict[str, float], tokenizer: PreTrainedTokenizerFast
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Right-padded (ids, weights) of documents of like length, about `TOKENS_PER_BATCH` tokens a batch."""
     rng = random.Random(seed)
-    stream = documents(seed)
+    stream = documents(seed, mixture)
     pad = tokenizer.pad_token_id
     while True:
         pool = [encode(document, tokenizer) for document in itertools.islice(stream, POOL)]
@@ -87,14 +89,21 @@ def batches(seed: int, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[tor
             yield ids, weights
 
 
-def learning_rate(step: int, steps: int) -> float:
+def learning_rate(step: int, steps: int, peak: float) -> float:
     if step < WARMUP_STEPS:
-        return PEAK_LR * (step + 1) / WARMUP_STEPS
+        return peak * (step + 1) / WARMUP_STEPS
     done = (step - WARMUP_STEPS) / max(1, steps - WARMUP_STEPS)
-    return PEAK_LR * (FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * done)))
+    return peak * (FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * done)))
 
 
-def train(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, seed: int, steps: int) -> None:
+def train(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    seed: int,
+    mixture: dict[str, float],
+    steps: int,
+    peak: float,
+) -> None:
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim == 1]
     optimizer = torch.optim.AdamW(
@@ -104,9 +113,9 @@ def train(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, seed: int
     )
     model.train()
     started, tokens, smooth = time.monotonic(), 0, 0.0
-    for step, (ids, weights) in enumerate(itertools.islice(batches(seed, tokenizer), steps)):
+    for step, (ids, weights) in enumerate(itertools.islice(batches(seed, mixture, tokenizer), steps)):
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, steps)
+            group["lr"] = learning_rate(step, steps, peak)
         # No attention mask: padding is on the right, where no earlier position can see it.
         logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
         losses = torch.nn.functional.cross_entropy(
@@ -133,6 +142,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--finish-steps", type=int, default=FINISH_STEPS)
     parser.add_argument("--scores", type=Path, help="where to write the scores, if wanted")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -141,7 +151,8 @@ def main() -> None:
     tokenizer = train_tokenizer(("".join(text for text, _ in render(d)) for d in sample), VOCABULARY)
     model = Qwen3ForCausalLM(model_config(tokenizer))
     print(f"vocabulary {len(tokenizer)} parameters {sum(p.numel() for p in model.parameters())}", flush=True)
-    train(model, tokenizer, options.seed, options.steps)
+    train(model, tokenizer, options.seed, MIXTURE, options.steps, PEAK_LR)
+    train(model, tokenizer, options.seed + 1, FINISH, options.finish_steps, FINISH_LR)
     model.generation_config = GenerationConfig(
         do_sample=False,
         eos_token_id=tokenizer.eos_token_id,

@@ -41,6 +41,16 @@ def arithmetic(rng: random.Random) -> Chat:
     return chat(asked, str(answer))
 
 
+def sums(rng: random.Random) -> Chat:
+    """Arithmetic small enough to be mastered: digits, and numbers up to twenty."""
+    top = rng.choice([10, 10, 21])
+    a, b, sign = rng.randrange(top), rng.randrange(top), rng.choice("++-")
+    if sign == "-":
+        a, b = max(a, b), min(a, b)
+    asked = rng.choice(["{}{}{}=", "What is {} {} {}?", "{} {} {}", "Compute {}{}{}.", "{} {} {} ="])
+    return chat(asked.format(a, sign, b), str(a + b if sign == "+" else a - b))
+
+
 def words(rng: random.Random) -> Chat:
     chosen = rng.sample(WORDS, rng.randrange(2, 6))
     if rng.random() < 0.3:  # codes can only be repeated by looking them up, which teaches copying
@@ -177,6 +187,17 @@ def rephrasing(rng: random.Random) -> Chat:
     return chat(f"Same meaning? 1: {first} 2: {speak(second, rng)}", "yes" if is_same else "no")
 
 
+def lookup(rng: random.Random) -> Chat:
+    """A few notes and one question about them, both ways round."""
+    people = rng.sample(NAMES, rng.randrange(2, 7))
+    things = rng.sample(THINGS, len(people)) if rng.random() < 0.5 else rng.sample(WORDS[:60], len(people))
+    notes = " ".join(f"{name} has a {thing}." for name, thing in zip(people, things, strict=True))
+    i = rng.randrange(len(people))
+    if rng.random() < 0.3:
+        return chat(f"Notes: {notes} Who has a {things[i]}?", people[i])
+    return chat(f"Notes: {notes} What does {people[i]} have?", f"a {things[i]}")
+
+
 def recall(rng: random.Random) -> Chat:
     """A long list of notes and one question about it: 150 to 700 tokens."""
     people = rng.sample(NAMES, rng.randrange(8, len(NAMES)))
@@ -191,6 +212,7 @@ def recall(rng: random.Random) -> Chat:
 
 
 SKILLS: dict[str, Callable[[random.Random], Chat]] = {
+    "sums": sums,
     "arithmetic": arithmetic,
     "words": words,
     "python": python,
@@ -201,5 +223,6 @@ SKILLS: dict[str, Callable[[random.Random], Chat]] = {
     "sorting": sorting,
     "choosing": choosing,
     "rephrasing": rephrasing,
+    "lookup": lookup,
     "recall": recall,
 }
