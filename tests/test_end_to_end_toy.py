@@ -81,7 +81,8 @@ def test_no_fact_holds_customer_text(plane: Plane, accepted: str) -> None:
     assert not any(row["prompt"] in record for row in rows)
 
 
-def test_the_governance_worker_maps_no_torch(plane: Plane, accepted: str) -> None:
+@pytest.mark.usefixtures("accepted")
+def test_the_governance_worker_maps_no_torch(plane: Plane) -> None:
     for queue in ("governance", "compute"):
         pid = plane.runtime()["workers"][queue]
         assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text(), queue
@@ -267,6 +268,30 @@ def test_an_operator_cancels(plane: Plane, scenario: str) -> None:
     out, _ = delivery.communicate(timeout=60)
     assert json.loads(out)["outcome"] == "cancelled_by_operator"
     plane.run("deliveries", "cancel", "toy-cancel", code=2)
+
+
+def test_a_delivery_whose_workflow_was_terminated_is_taken_up_again(tmp_path: Path, scenario: str) -> None:
+    plane = Plane(tmp_path / "home")
+    with plane.up():
+        delivery = plane.start("deliver", scenario, "--approver", "ask", "--id", "toy-ended", "--json")
+        waiting_gate(plane, "toy-ended", "spend")
+        temporal = Path(sys.executable).parent / "temporal"
+        subprocess.run(
+            [temporal, "workflow", "terminate", "-w", "toy-ended", "--address", plane.runtime()["address"]],
+            check=True,
+            capture_output=True,
+        )
+        delivery.communicate(timeout=60)
+        assert delivery.returncode == 4
+    with plane.up():
+        plane.run("identity", "new", "ann", "--role", "approver")
+        gate = waiting_gate(plane, "toy-ended", "spend")
+        plane.run("gates", "reject", gate["gate_id"], "--as", "ann", "--reason", "not today")
+        until(lambda: plane.facts("toy-ended", "delivery_closed"), 60)
+    assert plane.facts("toy-ended", "delivery_closed")[0]["outcome"] == "refused_at_gate"
+    numbers = [entry["number"] for entry in plane.entries("toy-ended")]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(plane.facts("toy-ended", "data_profiled")) == 1
 
 
 def test_a_killed_compute_worker_costs_nothing_but_time(plane: Plane, scenario: str) -> None:

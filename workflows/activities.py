@@ -224,7 +224,7 @@ class DeliveryActivities:
         with _heartbeating(), self._visit(request) as visit:
             record = visit.context.record
             first = record.entries[-1].number + 1
-            paused = _paused_flag(record)
+            paused = _paused_flag(record, request)
             if paused:
                 return StageReceipt(first_entry=first, last_entry=first, ended="flagged", flag_id=paused)
             claim = next(
@@ -506,14 +506,16 @@ def _bases(spec: DeliverySpec) -> dict[str, tuple[Path, str]]:
     return {base.name: (Path(base.path), base.licence) for base in load_scenario(spec.scenario).bases}
 
 
-def _paused_flag(record: Record) -> str | None:
-    """A flag that paused a job and waits to be resolved."""
-    resolved = {fact.value.flag_id for fact in record.facts(FlagResolved)}
+def _paused_flag(record: Record, request: StageRequest) -> str | None:
+    """A flag that paused this visit's job and was not settled by going on."""
+    went_on = {
+        fact.value.flag_id for fact in record.facts(FlagResolved) if fact.value.resolution == "continued"
+    }
     return next(
         (
             fact.value.flag_id
-            for fact in record.facts(FlagRaised)
-            if fact.value.action == "paused" and fact.value.flag_id not in resolved
+            for fact in record.facts(FlagRaised, request.stage, request.attempt)
+            if fact.value.action == "paused" and fact.value.flag_id not in went_on
         ),
         None,
     )

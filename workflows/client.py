@@ -77,15 +77,20 @@ async def _within(call: Coroutine[Any, Any, T], doing: str) -> T:
         raise ServerFault(f"{doing}: {error.message}") from None
 
 
-async def start_delivery(client: Client, spec: DeliverySpec) -> None:
-    """Start a delivery's workflow; its id is the delivery's. Raises BadInput when the id was used before."""
+async def start_delivery(client: Client, spec: DeliverySpec, *, again: bool = False) -> None:
+    """Start a delivery's workflow; its id is the delivery's. Raises BadInput when the id was used before.
+
+    `again`: take up an open delivery whose workflow has ended; what is recorded is not done twice.
+    """
     try:
         await client.start_workflow(
             DeliveryWorkflow.run,
             spec,
             id=spec.delivery_id,
             task_queue=GOVERNANCE_QUEUE,
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE
+            if again
+            else WorkflowIDReusePolicy.REJECT_DUPLICATE,
             rpc_timeout=timedelta(seconds=CALL_SECONDS),
         )
     except WorkflowAlreadyStartedError:

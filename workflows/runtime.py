@@ -187,6 +187,6 @@ async def _reconcile(platform: Platform, run: Runtime) -> list[str]:
             with contextlib.suppress(ServerFault):  # its worker may still be starting: it reads when it is up
                 await wake(client, delivery_id)
         else:
-            await start_delivery(client, platform.spec(delivery_id))
+            await start_delivery(client, platform.spec(delivery_id), again=True)
         going_on.append(delivery_id)
     return going_on

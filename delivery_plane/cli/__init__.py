@@ -1,5 +1,5 @@
 """The command line: the composition root. Commands are imported when they are called, not before."""
 
-from delivery_plane.cli.app import main
+from delivery_plane.cli.app import entry
 
-__all__ = ["main"]
+__all__ = ["entry"]

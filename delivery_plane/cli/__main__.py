@@ -1,6 +1,6 @@
 """`python -m delivery_plane.cli`."""
 
-from delivery_plane.cli.app import main
+from delivery_plane.cli.app import entry
 
 if __name__ == "__main__":
-    main()
+    entry()

@@ -1,5 +1,6 @@
 """The command tree and how errors leave it. No command is implemented here."""
 
+import contextlib
 import os
 import sys
 
@@ -65,6 +66,23 @@ def main() -> None:
     except KeyboardInterrupt:
         _fail("interrupted", 130)
     sys.exit(result if isinstance(result, int) else 0)
+
+
+def entry() -> None:
+    """The program's entry: `main`, then an end without the interpreter's own clean-up.
+
+    The Temporal client's threads may still call into Python while it is torn down, which aborts the process
+    after all work is done. Everything of ours is on disk by then.
+    """
+    code: object = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else 1)
 
 
 def _fail(message: str, code: int) -> None:
