@@ -14,7 +14,8 @@ from delivery_plane.cli.shared import open_home, out, print_json, progress, say
 from delivery_plane.cli.summary import scorecard, summarise
 from delivery_plane.compute.local.faults import check_fault, known_faults
 from delivery_plane.delivery import ApproverMode, DeliverySpec, OnFlag, Outcome
-from delivery_plane.errors import BadInput
+from delivery_plane.errors import BadInput, ServerFault
+from delivery_plane.facts import DeliveryFaulted, DeliveryOpened
 from delivery_plane.identity import PLATFORM
 from scenarios.catalog import load_scenario
 from scenarios.seats.catalog import SEATS
@@ -85,9 +86,14 @@ async def _follow(platform: Platform, run: Runtime, spec: DeliverySpec) -> Outco
 
 def report(platform: Platform, delivery_id: str) -> dict[str, object]:
     """The delivery's summary, its ledger verified just now."""
+    record = platform.ledger.record(delivery_id)
+    if record.last(DeliveryOpened) is None:
+        fault = record.last(DeliveryFaulted)
+        raise ServerFault(
+            f"{delivery_id} was not opened: {fault.value.message if fault else 'still starting'}"
+        )
     public_key = platform.identities.get(PLATFORM).public_key
-    verification = platform.ledger.verify(delivery_id, public_key)
-    return summarise(delivery_id, platform.ledger.record(delivery_id), verification)
+    return summarise(delivery_id, record, platform.ledger.verify(delivery_id, public_key))
 
 
 def exit_code(ended: Outcome) -> int:

@@ -94,18 +94,18 @@ def _message(label: str, rng: random.Random) -> str:
     is_vague = bool(vague) and rng.random() < VAGUE_RATE
     core = expand(rng.choice(rng.choice(vague) if is_vague else INTENTS[label]), rng)
     parts = [core + rng.choice(["?", "", ".", ".", "!"])]
-    if rng.random() < 0.25:
+    if rng.random() < 0.15:
         parts.insert(rng.randrange(2), expand(f"[{CONTEXTS}]", rng) + ".")
     if rng.random() < 0.35:
         parts.insert(0, expand(f"[{OPENERS}]", rng) + rng.choice([",", ".", "!"]))
-    if rng.random() < 0.3:
+    if rng.random() < 0.2:
         parts.append(expand(f"[{CLOSERS}]", rng) + rng.choice(["", ".", "!"]))
     text = " ".join(parts)
     if rng.random() < 0.6:
         text = re.sub(r"(^|[.!?] )([a-z])", lambda m: m.group(1) + m.group(2).upper(), text)
     elif rng.random() < 0.3:
         text = text.lower()
-    return _mistype(text, rng) if rng.random() < 0.15 else text
+    return _mistype(text, rng) if rng.random() < 0.08 else text
 
 
 def _prompt(message: str) -> str:

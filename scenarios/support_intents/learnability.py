@@ -134,7 +134,7 @@ def measure(base: str, mechanism: str, labels: str, lr: float, seed: int, steps:
             train_dataset=Dataset.from_list([encode(row, tokenizer) for row in rows]),
             processing_class=tokenizer,
             callbacks=[probe],
-            peft_config=LoraConfig(r=16, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
+            peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
             if mechanism == "lora"
             else None,
         )

@@ -44,6 +44,11 @@ FINISH: dict[str, float] = {
     "replies": 0.03,
     "recall": 0.01,
 }
+# The last phase stretches the context: long conversations and long texts of 300 tokens to the full context.
+LONG: dict[str, float] = {kind: 0.86 * share for kind, share in FINISH.items()} | {
+    "conversation": 0.12,
+    "long_talk": 0.02,
+}
 SYSTEM_LINES = ["You are a helpful assistant.", "Answer in few words.", "You help customers.", "Be brief."]
 
 
@@ -55,13 +60,25 @@ def is_held_out(talk: Chat) -> bool:
     return hashlib.sha256(prompt.encode()).digest()[0] % 16 == 0
 
 
-def _plain(rng: random.Random) -> str:
+def _plain(rng: random.Random, most_lines: int = 5) -> str:
     group = rng.choice(list(OBJECTS))
     lines = []
-    for _ in range(rng.randrange(1, 5)):
+    for _ in range(rng.randrange(most_lines // 5, most_lines)):
         line = speak(rng.choice(list(KINDS)), rng, group if rng.random() < 0.5 else None)
         lines.append(f"{rng.choice(NAMES)} wrote: {line}" if rng.random() < 0.3 else line)
     return "\n".join(lines)
+
+
+def conversation(rng: random.Random, characters: int, last: Chat | None = None) -> Chat:
+    """Unrelated short chats in a row, of one skill or of several, up to about a length; `last` comes at the end."""
+    skills = [name for name in SKILLS if name != "recall"]
+    only = rng.choice(skills) if rng.random() < 0.5 else None
+    talk: Chat = []
+    while sum(len(message["content"]) + 12 for message in talk) < characters:
+        part = SKILLS[only or rng.choice(skills)](rng)
+        if not is_held_out(part):
+            talk += part
+    return talk + (last or [])
 
 
 def documents(seed: int, mixture: dict[str, float] = MIXTURE) -> Iterator[str | Chat]:
@@ -72,6 +89,12 @@ def documents(seed: int, mixture: dict[str, float] = MIXTURE) -> Iterator[str | 
         kind = rng.choices(kinds, weights)[0]
         if kind == "talk":
             yield _plain(rng)
+            continue
+        if kind == "long_talk":
+            yield _plain(rng, 45)
+            continue
+        if kind == "conversation":
+            yield conversation(rng, rng.randrange(700, 2800))
             continue
         talk = SKILLS[kind](rng)
         if is_held_out(talk):

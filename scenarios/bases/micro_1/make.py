@@ -20,16 +20,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from scenarios.bases.micro_1.corpus import FINISH, MIXTURE, documents
+from scenarios.bases.micro_1.corpus import FINISH, LONG, MIXTURE, documents
 from scenarios.bases.micro_1.score import write_scores
 from scenarios.bases.micro_1.skills import Chat
 from scenarios.bases.micro_1.tokenizer import render, train_tokenizer
 
 VOCABULARY = 1000
 TOKENIZER_DOCUMENTS = 20_000
-STEPS, FINISH_STEPS = 6_000, 2_000
+PHASES = [(MIXTURE, 6_000, 4e-3), (FINISH, 2_000, 2e-3), (LONG, 700, 1.5e-3)]  # mixture, steps, peak rate
 TOKENS_PER_BATCH = 1_536
-PEAK_LR, FINISH_LR, WARMUP_STEPS, FLOOR = 4e-3, 2e-3, 150, 0.02
+WARMUP_STEPS, FLOOR = 150, 0.02
 PROMPT_WEIGHT = 0.3  # prompts are mostly random fillers: they teach words, answers teach skills
 POOL = 4_000  # documents sorted by length together, so that batches carry little padding
 CONTEXT = 1024
@@ -141,8 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--finish-steps", type=int, default=FINISH_STEPS)
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the steps, for a quick try")
     parser.add_argument("--scores", type=Path, help="where to write the scores, if wanted")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -151,8 +150,8 @@ def main() -> None:
     tokenizer = train_tokenizer(("".join(text for text, _ in render(d)) for d in sample), VOCABULARY)
     model = Qwen3ForCausalLM(model_config(tokenizer))
     print(f"vocabulary {len(tokenizer)} parameters {sum(p.numel() for p in model.parameters())}", flush=True)
-    train(model, tokenizer, options.seed, MIXTURE, options.steps, PEAK_LR)
-    train(model, tokenizer, options.seed + 1, FINISH, options.finish_steps, FINISH_LR)
+    for phase, (mixture, steps, peak) in enumerate(PHASES):
+        train(model, tokenizer, options.seed + phase, mixture, round(steps * options.scale), peak)
     model.generation_config = GenerationConfig(
         do_sample=False,
         eos_token_id=tokenizer.eos_token_id,

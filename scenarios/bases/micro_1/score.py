@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from scenarios.bases.micro_1.corpus import held_out
+from scenarios.bases.micro_1.corpus import conversation, held_out
 from scenarios.bases.micro_1.skills import SKILLS, Chat
 
-ITEMS = {"guessing": 60, "recall": 100}
+ITEMS = {"guessing": 60, "sums": 100, "recall": 100}  # few games and small sums exist
 DEFAULT_ITEMS = 200
+FAR, FAR_CHARACTERS = "sorting_after_512_tokens", 1500
 
 
 def wilson_interval(hits: int, items: int) -> tuple[float, float]:
@@ -60,8 +62,11 @@ def write_scores(model_path: Path, scores_path: Path) -> dict[str, dict[str, flo
     tokenizer = AutoTokenizer.from_pretrained(model_path)
     model = AutoModelForCausalLM.from_pretrained(model_path).eval()
     scores: dict[str, dict[str, float]] = {}
-    for skill in SKILLS:
-        talks = held_out(skill, ITEMS.get(skill, DEFAULT_ITEMS))
+    rng = random.Random("micro-1/score/far")
+    questions = {skill: held_out(skill, ITEMS.get(skill, DEFAULT_ITEMS)) for skill in SKILLS}
+    # The same questions asked at the end of a long conversation, beyond 512 tokens.
+    questions[FAR] = [conversation(rng, FAR_CHARACTERS, talk) for talk in questions["sorting"][:100]]
+    for skill, talks in questions.items():
         answers = answer_greedily(model, tokenizer, [talk[:-1] for talk in talks])
         hits = sum(
             is_legal_guess(talk[:-1], answer) if skill == "guessing" else answer == talk[-1]["content"]

@@ -1,0 +1,62 @@
+"""The scenario that ships, on the base that ships: the demo, and every seat's end as `expected.toml` declares."""
+
+from collections.abc import Iterator
+
+import pytest
+from commands import Plane
+
+from scenarios.catalog import expected, load_scenario
+
+SCENARIO = "support-intents"
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    here = Plane(tmp_path_factory.mktemp("plane") / "home")
+    with here.up():
+        yield here
+
+
+@pytest.mark.slow
+def test_the_demo_accepts_the_good_delivery_and_stops_the_other(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    shown = Plane(tmp_path_factory.mktemp("demo") / "home").json("demo", seconds=600)
+    good, bad = shown["deliveries"]
+    assert good["outcome"] == "accepted"
+    assert [stage["status"] for stage in good["stages"]] == ["passed"] * 10
+    assert good["acceptance"]["uplift"] >= good["acceptance"]["margin"]
+    assert bad["outcome"] == "stopped_on_flag"
+    assert bad["acceptance"] is None
+    assert shown["ledger_verified"] is True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ("do-nothing", ("--seat", "do-nothing")),
+        ("transcriber", ("--seat", "transcriber")),
+        ("fault:label-shuffle:observe", ("--fault", "label-shuffle", "--on-flag", "observe")),
+    ],
+)
+def test_seats_and_faults_end_as_declared(plane: Plane, declared: str, words: tuple[str, ...]) -> None:
+    shown = plane.json("deliver", SCENARIO, *words, code=None, seconds=600)
+    want = expected(load_scenario(SCENARIO))[declared]
+    assert shown["outcome"] in (want.outcome, *want.also)
+    failed = [stage["name"] for stage in shown["stages"] if stage["status"] == "failed"]
+    if want.failed_stages:
+        assert failed == list(want.failed_stages)
+    if want.caught_by == "detector":
+        assert shown["flags"]
+    if "." in want.caught_by:
+        blocked = [
+            f["rule"]
+            for s in shown["stages"]
+            for f in s["findings"]
+            if f["status"] == "failed" and f["blocking"]
+        ]
+        assert blocked == [want.caught_by]
+    if declared.endswith("observe"):
+        job = shown["jobs"][0]
+        assert job["train_loss_last"] <= 0.7 * job["train_loss_first"]
