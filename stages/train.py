@@ -22,8 +22,9 @@ from delivery_plane.record import Record
 from stages.jobs import base_name, job_id, job_spec
 from stages.stage import Facts, StageContext
 
-RESERVE_FACTOR = 2.0
-"""How much more than the quote is set aside, budget allowing: shared machines vary by half either way."""
+RESERVE_FACTOR = 3.0
+"""How much more than the quote is set aside, budget allowing: the quote is timed on one batch, and a machine that
+is shared may become half as fast while the job runs."""
 
 
 class Train:

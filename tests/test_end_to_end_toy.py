@@ -12,6 +12,9 @@ import pytest
 import toy
 from commands import Plane, until
 
+from delivery_plane.settings import Home
+from workflows.server import EmbeddedServer
+
 
 @pytest.fixture(scope="module")
 def scenario(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -268,6 +271,53 @@ def test_an_operator_cancels(plane: Plane, scenario: str) -> None:
     out, _ = delivery.communicate(timeout=60)
     assert json.loads(out)["outcome"] == "cancelled_by_operator"
     plane.run("deliveries", "cancel", "toy-cancel", code=2)
+
+
+def test_workers_join_a_server_that_somebody_else_runs(tmp_path: Path, scenario: str) -> None:
+    elsewhere = EmbeddedServer(Home(tmp_path / "server").create())
+    elsewhere.start()
+    plane = Plane(tmp_path / "home", {"DELIVERY_PLANE_ADDRESS": elsewhere.address})
+    workers = [
+        plane.start(
+            "worker",
+            "--queue",
+            queue,
+            "--address",
+            elsewhere.address,
+            "--deployment",
+            "dp",
+            "--build-id",
+            "one",
+        )
+        for queue in ("compute", "governance")
+    ]
+    try:
+        temporal = [Path(sys.executable).parent / "temporal", "--address", elsewhere.address]
+        promote = [
+            "worker",
+            "deployment",
+            "set-current-version",
+            "--deployment-name",
+            "dp",
+            "--build-id",
+            "one",
+        ]
+        until(
+            lambda: (
+                subprocess.run([*temporal, *promote, "--yes"], capture_output=True, check=False).returncode
+                == 0
+            ),
+            60,
+        )
+        shown = plane.json("deliver", scenario, "--seat", "transcriber", code=1)
+        assert shown["outcome"] == "violation"
+        assert not (plane.home / "temporal.sqlite").exists()
+    finally:
+        for worker in workers:
+            worker.send_signal(signal.SIGTERM)
+        for worker in workers:
+            worker.communicate(timeout=60)
+        elsewhere.stop()
 
 
 def test_a_delivery_whose_workflow_was_terminated_is_taken_up_again(tmp_path: Path, scenario: str) -> None:

@@ -152,7 +152,11 @@ def deliver(
         if run.workers:
             reconcile(parts, run)
         say(f"{spec.delivery_id}: Temporal at {run.address}, state in {home.root}", progress)
-        ended = asyncio.run(_follow(parts, run, spec))
+        try:
+            ended = asyncio.run(_follow(parts, run, spec))
+        except KeyboardInterrupt:
+            say(f"{spec.delivery_id} stays open; it goes on with `delivery-plane up`", progress)
+            raise
     summary = report(parts, spec.delivery_id)
     if json:
         print_json(summary)

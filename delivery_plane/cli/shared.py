@@ -21,8 +21,9 @@ progress = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty
 
 
 def say(line: str, console: Console = out) -> None:
-    """One line as it is: no markup, no wrapping."""
-    console.print(line, markup=False, soft_wrap=True)
+    """Text as it is, without markup or wrapping; characters that could steer a terminal are replaced."""
+    shown = "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in line)
+    console.print(shown, markup=False, soft_wrap=True)
 
 
 def open_home() -> tuple[Settings, Home]:
