@@ -12,7 +12,7 @@ INSTALLED := .venv/.installed
 OFFLINE := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check bench bench-startup clean
+.PHONY: help install run test check bench bench-startup histories clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -42,6 +42,9 @@ bench: bench-startup  ## every benchmark; each ends with one JSON object and fai
 
 bench-startup: $(INSTALLED)  ## start of the command line against its two libraries alone
 	$(BIN)/python benchmarks/help_startup.py
+
+histories: $(INSTALLED)  ## record the workflow histories that the tests replay, under this release's number
+	PYTHONPATH=tests $(BIN)/python tests/record_histories.py $$($(BIN)/python -c 'import delivery_plane as d; print(d.__version__)')
 
 clean:  ## remove what is generated; .venv and .delivery-plane stay
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

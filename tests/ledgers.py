@@ -62,9 +62,7 @@ def open_stage(parts: Platform, stage: StageName, attempt: int = 1, delivery_id:
 
 def seat_of(parts: Platform, holder: Identity, wakes: list[int] | None = None) -> Seat:
     """The holder's door to the delivery; every wake is counted in `wakes`."""
-    return Seat(
-        parts.ledger, DELIVERY, holder, BRIEF, lambda: wakes.append(1) if wakes is not None else None
-    )
+    return Seat(parts.ledger, DELIVERY, holder, BRIEF, lambda: wakes.append(1) if wakes is not None else None)
 
 
 def replay(parts: Platform, entries: Iterable[Entry], holder: Identity) -> None:

@@ -117,14 +117,25 @@ def test_a_fact_cannot_be_changed_and_refuses_what_it_does_not_know(
         parse_fact({**payload, "v": payload["v"] + 1})
     with pytest.raises(ValidationError):
         parse_fact({**payload, "kind": payload["kind"] + "_"})
-    for name in payload.keys() - {"v"}:
-        with pytest.raises(ValidationError):
-            parse_fact({key: value for key, value in payload.items() if key != name})
+    for missing in (name for name, field in kind.model_fields.items() if field.is_required()):
+        with pytest.raises(ValidationError, match="Field required"):
+            parse_fact({name: value for name, value in payload.items() if name != missing})
 
 
-@pytest.mark.parametrize("payload", [{}, {"kind": None}, {"kind": "nothing_happened", "v": 1}, {"kind": []}])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {},
+        {"kind": None},
+        {"kind": "nothing_happened", "v": 1},
+        pytest.param(
+            {"kind": []},
+            marks=pytest.mark.xfail(strict=True, raises=TypeError, reason="looked up before it is checked"),
+        ),
+    ],
+)
 def test_what_is_no_fact_is_refused(payload: dict[str, Any]) -> None:
-    with pytest.raises((ValidationError, TypeError)):
+    with pytest.raises(ValidationError):
         parse_fact(payload)
 
 

@@ -23,7 +23,7 @@ from ledgers import DELIVERY, START, at_once, new_platform, note, platform_key, 
 from delivery_plane.delivery import StageName
 from delivery_plane.entry import GENESIS, entry_hash, read_checkpoints, read_json_lines, verify
 from delivery_plane.errors import BadInput, LedgerFault, StaleFence
-from delivery_plane.facts import SeatSilent, SeatWithdrew
+from delivery_plane.facts import FactBase, SeatSilent, SeatWithdrew
 from delivery_plane.ledger import Fence, Ledger
 from oracle.judge import judge_stage
 from workflows.platform import Platform
@@ -187,6 +187,12 @@ def test_every_connection_writes_ahead_and_syncs_fully(parts: Platform) -> None:
 # --- fences and transactions
 
 
+def append_both(parts: Platform, free: FactBase, fenced: FactBase, fence: Fence) -> None:
+    with parts.ledger.writing(DELIVERY) as writer:
+        writer.fact(free)
+        writer.fact(fenced, fence=fence)
+
+
 def test_a_newer_fence_voids_the_older_and_nothing_is_written_under_it(parts: Platform) -> None:
     with parts.ledger.writing(DELIVERY) as writer:
         old = writer.next_fence("train:1")
@@ -196,9 +202,8 @@ def test_a_newer_fence_voids_the_older_and_nothing_is_written_under_it(parts: Pl
     assert new.token > old.token
     with pytest.raises(StaleFence, match="superseded"):
         parts.ledger.fact(DELIVERY, note("late"), fence=old)
-    with pytest.raises(StaleFence), parts.ledger.writing(DELIVERY) as writer:
-        writer.fact(note("with it"))
-        writer.fact(note("late"), fence=old)
+    with pytest.raises(StaleFence):
+        append_both(parts, note("with it"), note("late"), old)
     parts.ledger.fact(DELIVERY, note("under the second"), fence=new)
     kept = [entry.payload["request_id"] for entry in parts.ledger.entries(DELIVERY)]
     assert kept == ["note-under the first", "note-under the second"]
@@ -227,19 +232,27 @@ def test_tokens_given_out_at_once_are_all_different(parts: Platform) -> None:
     assert sorted(at_once(8, token)) == list(range(1, 9))
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, LedgerFault])
-def test_a_transaction_that_raises_leaves_nothing(parts: Platform, error: type[BaseException]) -> None:
-    parts.ledger.fact(DELIVERY, note(0))
-    with pytest.raises(error), parts.ledger.writing(DELIVERY) as writer:
+def append_and_raise(parts: Platform, error: type[BaseException]) -> None:
+    with parts.ledger.writing(DELIVERY) as writer:
         writer.fact(note(1))
         writer.next_fence("train:1")
         writer.fact(note(2))
         raise error
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, LedgerFault])
+def test_a_transaction_that_raises_leaves_nothing(parts: Platform, error: type[BaseException]) -> None:
+    parts.ledger.fact(DELIVERY, note(0))
+    with pytest.raises(error):
+        append_and_raise(parts, error)
     assert len(parts.ledger.entries(DELIVERY)) == 1
     parts.ledger.fact(DELIVERY, note(3))
     with parts.ledger.writing(DELIVERY) as writer:
         assert writer.next_fence("train:1").token == 1
-    assert whole(parts.ledger, platform_key(parts)) == ["evaluation_requested:-:0:note-0", "evaluation_requested:-:0:note-3"]
+    assert whole(parts.ledger, platform_key(parts)) == [
+        "evaluation_requested:-:0:note-0",
+        "evaluation_requested:-:0:note-3",
+    ]
 
 
 def test_a_writer_waits_for_one_that_is_at_it(parts: Platform) -> None:
@@ -473,7 +486,7 @@ def test_a_ledger_without_the_key_cannot_sign(parts: Platform) -> None:
 
 def test_an_export_verifies_from_its_files_alone(parts: Platform, tmp_path: Path) -> None:
     # Characters that some readers take for the end of a line, and some that JSON escapes.
-    hostile = "a\u2028b\u2029c\x85d\x0be\x1ff\u0000g\nh\"\\ \U0001f600"
+    hostile = 'a\u2028b\u2029c\x85d\x0be\x1ff\u0000g\nh"\\ \U0001f600'
     parts.ledger.fact(DELIVERY, SeatWithdrew(reason=hostile))
     parts.ledger.fact(DELIVERY, SeatSilent(waiting_for="a claim", after_seconds=0.1 + 0.2))
     parts.ledger.checkpoint(DELIVERY)
@@ -524,7 +537,9 @@ def test_numbers_survive_the_database_bit_by_bit(parts: Platform) -> None:
 
 
 @pytest.mark.parametrize("value", [9007199254740992.0, 1e17, 1e20])
-@pytest.mark.xfail(strict=True, reason="a float above 2**53 is written as an integer that RFC 8785 refuses to read")
+@pytest.mark.xfail(
+    strict=True, reason="a float above 2**53 is written as an integer that RFC 8785 refuses to read"
+)
 def test_whatever_was_appended_can_be_verified_and_exported(
     parts: Platform, tmp_path: Path, value: float
 ) -> None:

@@ -259,7 +259,7 @@ def test_a_person_may_let_a_flagged_job_go_on(plane: Plane, scenario: str) -> No
     out, _ = delivery.communicate(timeout=120)
     assert json.loads(out)["outcome"] == "stopped_on_flag"
     starts = plane.facts("toy-bold", "job_started")
-    assert [start["resume_step"] for start in starts] == [0, 60]
+    assert [start["resume_step"] for start in starts] == [0, 72]
     probes = [fact["step"] for fact in plane.facts("toy-bold", "probe_observed")]
     assert probes == sorted(set(probes))
 
@@ -359,7 +359,7 @@ def test_a_killed_compute_worker_costs_nothing_but_time(plane: Plane, scenario: 
     assert shown["outcome"] == "accepted"
     assert shown["ledger"]["verified"]
     steps = probes()
-    assert steps == [15 * k for k in range(1, 17)]
+    assert steps == [18 * k for k in range(1, 17)]
     starts = plane.facts("toy-killed", "job_started")
     assert len(starts) == 2
     assert starts[1]["resume_step"] > 0

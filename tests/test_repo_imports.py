@@ -28,7 +28,7 @@ PLANTED = [
     ("oracle/detector.py", "from delivery_plane.meter import used", "oracle-judges-records"),
     ("oracle/stats.py", "import time", "oracle-is-pure"),
     ("scenarios/catalog.py", "import workflows.client", "layers"),
-    ("scenarios/seats/reference.py", "from scenarios.support_intents import learnability", "made-by-hand"),
+    ("scenarios/seats/reference.py", "from scenarios.bases.micro_1 import make", "made-by-hand"),
     ("workflows/activities.py", "import torch", "training-libraries"),
     ("workflows/activities.py", "import accelerate", "unused-libraries"),
     ("workflows/delivery.py", "from oracle.judge import judge_stage", "workflow-orders"),

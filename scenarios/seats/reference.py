@@ -60,8 +60,8 @@ class Terms:
 class Reference(StageScript):
     """Good work, stage by stage."""
 
-    steps = 240
-    learning_rate = 3e-3
+    steps = 288
+    learning_rate = 4e-3
 
     def intake(self, seat: Seat, turn: Turn) -> Claim:  # noqa: ARG002 - one signature for all stages
         terms = Terms(seat.brief().text)
