@@ -3,6 +3,7 @@ of events was changed on purpose; the old files stay as long as deliveries of th
 
 import asyncio
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -22,13 +23,12 @@ DELIVERIES = {
 
 
 def scrubbed(value: Any) -> Any:
-    """The same history without the names of the machine and processes that made it."""
+    """The same history without the names of the processes and the machine that made it."""
     if isinstance(value, dict):
-        return {
-            name: "recorded" if name in ("identity", "workerIdentity") else scrubbed(item)
-            for name, item in value.items()
-        }
-    return [scrubbed(item) for item in value] if isinstance(value, list) else value
+        return {name: scrubbed(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [scrubbed(item) for item in value]
+    return re.sub(r"\b\d+@[\w.-]+", "recorded", value) if isinstance(value, str) else value
 
 
 async def fetch(address: str, delivery_id: str) -> dict[str, Any]:
