@@ -344,6 +344,20 @@ def test_a_delivery_whose_workflow_was_terminated_is_taken_up_again(tmp_path: Pa
     assert len(plane.facts("toy-ended", "data_profiled")) == 1
 
 
+def test_a_killed_server_comes_back_with_every_delivery(tmp_path: Path, scenario: str) -> None:
+    plane = Plane(tmp_path / "home")
+    with plane.up():
+        delivery = plane.start("deliver", scenario, "--approver", "ask", "--id", "toy-server", "--json")
+        gate = waiting_gate(plane, "toy-server", "spend")
+        killed = plane.runtime()["server_pid"]
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: plane.runtime()["server_pid"] != killed, 30)
+        plane.run("identity", "new", "ann", "--role", "approver")
+        plane.run("gates", "reject", gate["gate_id"], "--as", "ann", "--reason", "not today")
+        out, _ = delivery.communicate(timeout=120)
+    assert json.loads(out)["outcome"] == "refused_at_gate"
+
+
 def test_a_killed_compute_worker_costs_nothing_but_time(plane: Plane, scenario: str) -> None:
     delivery = plane.start("deliver", scenario, "--id", "toy-killed", "--json")
 

@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 CONNECT_SECONDS = 20.0
 CALL_SECONDS = 15.0
+LOST_SECONDS = 120.0
+"""How long a server may be away before waiting for a delivery's end is given up."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +113,20 @@ async def cancel(client: Client, delivery_id: str) -> None:
 
 
 async def outcome(client: Client, delivery_id: str) -> DeliveryReceipt:
-    """Wait for a delivery's end. Raises ServerFault when its workflow failed."""
+    """Wait for a delivery's end, over restarts of the server. Raises ServerFault when its workflow failed."""
     handle = client.get_workflow_handle_for(DeliveryWorkflow.run, delivery_id)
-    try:
-        return await handle.result()
-    except WorkflowFailureError as error:
-        raise ServerFault(f"workflow of {delivery_id} failed: {error.cause}") from None
+    lost_since: float | None = None
+    while True:
+        try:
+            return await handle.result()
+        except WorkflowFailureError as error:
+            raise ServerFault(f"workflow of {delivery_id} failed: {error.cause}") from None
+        except RPCError as error:
+            now = asyncio.get_running_loop().time()
+            lost_since = lost_since or now
+            if now - lost_since > LOST_SECONDS:
+                raise ServerFault(f"lost the server while {delivery_id} ran: {error.message}") from None
+            await asyncio.sleep(1)
 
 
 async def is_open(client: Client, delivery_id: str) -> bool:

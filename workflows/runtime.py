@@ -79,16 +79,45 @@ class WorkerProcess:
 class Runtime:
     """The running platform of one home: an address to talk to, and the processes if they are ours."""
 
-    def __init__(self, address: str, namespace: str, workers: tuple[WorkerProcess, ...] = ()) -> None:
+    def __init__(
+        self,
+        address: str,
+        namespace: str,
+        workers: tuple[WorkerProcess, ...] = (),
+        server: EmbeddedServer | None = None,
+        state: Path | None = None,
+    ) -> None:
         self.address = address
         self.namespace = namespace
         self.workers = workers
+        self._server = server
+        self._state = state
 
     def tend(self) -> None:
-        """Start again every worker that died. Call it now and then."""
-        for worker in self.workers:
-            if worker.died():
-                worker.start()
+        """Start again whatever of ours has died. Call it now and then."""
+        died = [part for part in (self._server, *self.workers) if part is not None and part.died()]
+        for part in died:
+            part.start()
+        if died:
+            self.publish()
+
+    def publish(self) -> None:
+        """Write down, for other commands on this home, where the server is and which processes there are."""
+        if self._state is None or self._server is None:
+            return
+        aside = self._state.with_suffix(".tmp")
+        aside.write_text(
+            json.dumps(
+                {
+                    "address": self.address,
+                    "namespace": self.namespace,
+                    "pid": os.getpid(),
+                    "server_pid": self._server.pid,
+                    "workers": {worker.queue: worker.pid for worker in self.workers},
+                }
+            )
+        )
+        aside.replace(self._state)
 
 
 def _lock(home: Home) -> IO[str] | None:
@@ -150,21 +179,10 @@ def runtime(home: Home, settings: Settings) -> Iterator[Runtime]:
         for worker in workers:
             stack.callback(worker.stop)
             worker.start()
-        aside = home.runtime.with_suffix(".tmp")
-        aside.write_text(
-            json.dumps(
-                {
-                    "address": server.address,
-                    "namespace": settings.namespace,
-                    "pid": os.getpid(),
-                    "server_pid": server.pid,
-                    "workers": {worker.queue: worker.pid for worker in workers},
-                }
-            )
-        )
-        aside.replace(home.runtime)
+        run = Runtime(server.address, settings.namespace, workers, server, home.runtime)
+        run.publish()
         stack.callback(home.runtime.unlink, missing_ok=True)
-        yield Runtime(server.address, settings.namespace, workers)
+        yield run
 
 
 def reconcile(platform: Platform, run: Runtime) -> list[str]:

@@ -92,6 +92,10 @@ class EmbeddedServer:
         """Its process id while it runs."""
         return self._process.pid if self._process else None
 
+    def died(self) -> bool:
+        """Whether it has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
     def stop(self) -> None:
         """End it; what it holds is on disk."""
         if self._process and self._process.poll() is None:
