@@ -163,7 +163,9 @@ def test_a_name_that_cannot_or_should_not_be_recorded_is_refused_by_form(
 def test_many_problems_are_still_one_line_of_some_of_them() -> None:
     said = why_not({"stage": "config"})
     assert said.count("Field required") == 6
-    assert why_not({"stage": "deploy", "a": 1, "b": 2}).endswith("and 2 more")
+    said = why_not({"stage": "deploy", "a": 1, "b": 2})
+    assert said.endswith("; and 2 more")
+    assert said.count("Field required") + said.count("Extra inputs") == 6
     assert len(why_not({"stage": "cost", **{f"field_{n}": n for n in range(500)}})) < 600
 
 

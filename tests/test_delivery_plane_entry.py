@@ -228,6 +228,9 @@ MUTATIONS = [
     not_an_entry,
 ]
 
+# The ends are where an error by one would show.
+NUMBERS = st.sampled_from([1, 2, SIZE - 1, SIZE]) | st.integers(1, SIZE)
+
 SIZES = st.lists(st.integers(1, SIZE - 1), max_size=4, unique=True).map(lambda some: [*sorted(some), SIZE])
 
 
@@ -244,7 +247,7 @@ def test_a_changed_record_is_found_out_and_its_first_bad_entry_named(
     mutate: Callable[[list[Line], int, Draw], Mutated],
 ) -> None:
     @settings(deadline=None, max_examples=30)
-    @given(number=st.integers(1, SIZE), sizes=SIZES, data=st.data())
+    @given(number=NUMBERS, sizes=SIZES, data=st.data())
     def property_(number: int, sizes: list[int], data: st.DataObject) -> None:
         checkpoints = signed(record(), sizes)
         lines, first_bad = mutate(record(), number, data.draw)
@@ -335,7 +338,7 @@ def test_with_another_key_nothing_verifies(key: str) -> None:
 
 
 @settings(deadline=None, max_examples=20)
-@given(number=st.integers(1, SIZE), sizes=SIZES, data=st.data())
+@given(number=NUMBERS, sizes=SIZES, data=st.data())
 def test_signing_a_changed_record_with_another_key_does_not_help(
     number: int, sizes: list[int], data: st.DataObject
 ) -> None:
@@ -365,6 +368,58 @@ def test_the_checkpoints_of_another_delivery_do_not_vouch_for_this_one() -> None
     theirs = signed(other, [SIZE])
     assert verify(other, theirs, public(PLATFORM)).verified
     assert verify(record(), theirs, public(PLATFORM)).first_bad == 1
+
+
+SIGNED = 40
+"""Where the signatures of the next record end; what comes after hangs on the chain alone."""
+
+
+def wrong_number(lines: list[Line], number: int, draw: Draw) -> Mutated:
+    lines[number - 1]["number"] += draw(st.sampled_from([-1, 1, 100]))
+    lines[number - 1]["hash"] = entry_hash(lines[number - 1])
+    return lines, number
+
+
+def unchained(lines: list[Line], number: int, draw: Draw) -> Mutated:  # noqa: ARG001
+    lines[number - 1]["prev_hash"] = GENESIS
+    lines[number - 1]["hash"] = entry_hash(lines[number - 1])
+    return lines, number
+
+
+def foreign(lines: list[Line], number: int, draw: Draw) -> Mutated:  # noqa: ARG001
+    lines[number - 1]["delivery_id"] = "delivery-2"
+    return rehashed(lines, number), number
+
+
+@pytest.mark.parametrize(
+    "mutate",
+    [
+        edited,
+        hash_edited,
+        removed,
+        inserted,
+        repeated,
+        field_added,
+        not_an_entry,
+        wrong_number,
+        unchained,
+        foreign,
+    ],
+)
+def test_what_nothing_signed_yet_must_still_follow_the_chain(
+    mutate: Callable[[list[Line], int, Draw], Mutated],
+) -> None:
+    @settings(deadline=None, max_examples=15)
+    @given(number=st.integers(SIGNED + 1, SIZE - 1), data=st.data())
+    def property_(number: int, data: st.DataObject) -> None:
+        checkpoints = signed(record(), [20, SIGNED])
+        assert verify(record(), checkpoints, public(PLATFORM)).verified
+        lines, first_bad = mutate(record(), number, data.draw)
+        result = verify(lines, checkpoints, public(PLATFORM))
+        assert not result.verified
+        assert result.first_bad == first_bad, result.why
+
+    property_()
 
 
 def vouched(result: Verification) -> int:

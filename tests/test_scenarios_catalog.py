@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,36 @@ from delivery_plane.scenario import Scenario, SplitPaths
 from delivery_plane.settings import Home
 from scenarios.catalog import expected, find, load_scenario, materialise, names
 from scenarios.seats.catalog import SEATS
+from scenarios.support_intents.generator import CLEAN_ROWS, PLANTED_ROWS
 
-SHIPPED = find("support-intents")
-BASE = SHIPPED.parent / "bases" / "micro_1" / "model"
-TOML = (SHIPPED / "scenario.toml").read_text()
+BASES = """[[bases]]
+name = "micro-1"
+path = "bases/micro_1/model"
+licence = "Apache-2.0"
+"""
+TOML = f"""name = "name-the-box"
+version = 1
+title = "Name the box"
+brief = "brief.md"
+public_seed = 7
 
-BASES = '[[bases]]\nname = "micro-1"\npath = "bases/micro_1/model"\nlicence = "Apache-2.0"\n'
-assert BASES in TOML
+[contract]
+metric = "exact_match"
+margin = 0.40
+alpha = 0.01
+permitted_licences = ["customer-owned"]
+
+{BASES}
+[budget]
+usd = 0.10
+tokens = 2000000
+bytes = 50000000
+
+[splits]
+probe = 64
+dev = 60
+sealed = 70
+"""
 
 
 @pytest.fixture
@@ -51,9 +73,8 @@ def rows(count: int, letter: str) -> str:
 def folder(tmp_path: Path) -> Path:
     """A scenario folder that brings its own rows."""
     made = tmp_path / "scenario"
-    small = TOML.replace("dev = 300", "dev = 60").replace("sealed = 500", "sealed = 70")
     files = {
-        "scenario.toml": small,
+        "scenario.toml": TOML,
         "brief.md": "# Name the box\n",
         "expected.toml": '[reference]\noutcome = "accepted"\ncaught_by = "nothing"\n',
         "public/rows.jsonl": rows(80, "r"),
@@ -146,21 +167,21 @@ def test_a_changed_file_is_read_anew_and_changes_the_digest(folder: Path) -> Non
 OLD = pytest.mark.xfail(strict=True, reason="the message names no field, or none that is in the file")
 
 BROKEN: list[tuple[str, str, str]] = [
-    ('name = "support-intents"', 'name = "Bad Name"', "name:"),
-    ('name = "support-intents"\n', "", "name: Field required"),
+    ('name = "name-the-box"', 'name = "Bad Name"', "name:"),
+    ('name = "name-the-box"\n', "", "name: Field required"),
     ("version = 1", "version = 0", "version:"),
     ("version = 1", 'version = "one"', "version:"),
     ("title =", "titel =", "titel: Extra"),
     ('brief = "brief.md"', 'brief = "nope.md"', "brief:"),
     ('brief = "brief.md"', "brief = 5", "brief:"),
     ('brief = "brief.md"', 'brief = "."', "brief:"),
-    ("public_seed = 20261", 'public_seed = "x"', "public_seed:"),
+    ("public_seed = 7", 'public_seed = "x"', "public_seed:"),
     ('metric = "exact_match"', 'metric = "bleu"', "contract.metric:"),
-    ("margin = 0.30", "margin = 0", "contract.margin:"),
-    ("margin = 0.30", "margin = 30", "contract.margin:"),
-    ("margin = 0.30\n", "", "contract.margin: Field required"),
+    ("margin = 0.40", "margin = 0", "contract.margin:"),
+    ("margin = 0.40", "margin = 30", "contract.margin:"),
+    ("margin = 0.40\n", "", "contract.margin: Field required"),
     ("alpha = 0.01", "alpha = 0.5", "contract.alpha:"),
-    ('permitted_licences = ["customer-owned", "cc-by-4.0"]', 'permitted_licences = "x"', "permitted_licences:"),
+    ('permitted_licences = ["customer-owned"]', 'permitted_licences = "x"', "permitted_licences:"),
     ("[contract]", "[contrakt]", "contract: Field required"),
     (BASES, "", "bases:"),
     ('path = "bases/micro_1/model"', 'path = "nowhere"', "bases: micro-1: no model at nowhere"),
@@ -170,10 +191,10 @@ BROKEN: list[tuple[str, str, str]] = [
     ("tokens = 2000000", "tokens = 1.5", "budget.tokens:"),
     ("bytes =", "bites =", "budget.bites:"),
     ("probe = 64", "probe = 1", "splits.probe:"),
-    ("dev = 300", "dev = 10", "splits.dev:"),
-    ("sealed = 500", "sealed = 49", "splits.sealed:"),
+    ("dev = 60", "dev = 10", "splits.dev:"),
+    ("sealed = 70", "sealed = 49", "splits.sealed:"),
     ("[splits]", "[splits", "line"),
-    ('name = "support-intents"', 'folder = "x"\nname = "support-intents"', "folder"),
+    ('name = "name-the-box"', 'folder = "x"\nname = "name-the-box"', "folder"),
 ]  # fmt: skip
 
 
@@ -183,8 +204,8 @@ BROKEN: list[tuple[str, str, str]] = [
         *BROKEN,
         pytest.param("[[bases]]", "[bases]", "bases", marks=OLD),
         pytest.param('path = "bases/micro_1/model"', "path = 5", "bases", marks=OLD),
-        pytest.param("version = 1", f'version = 1\nbases = "x"\n{BASES}', "bases", marks=OLD),
-        pytest.param("version = 1", f"version = 1\nbases = 5\n{BASES}", "bases", marks=OLD),
+        pytest.param("version = 1", 'version = 1\nbases = "x"', "bases", marks=OLD),
+        pytest.param("version = 1", "version = 1\nbases = 5", "bases", marks=OLD),
         pytest.param(
             "usd = 0.10",
             "usd = inf",
@@ -193,16 +214,14 @@ BROKEN: list[tuple[str, str, str]] = [
         ),
     ],
 )
-def test_a_broken_field_is_named_with_its_file(tmp_path: Path, old: str, new: str, field: str) -> None:
+def test_a_broken_field_is_named_with_its_file(folder: Path, old: str, new: str, field: str) -> None:
+    assert load_scenario(str(folder)).name == "name-the-box"
     assert old in TOML
-    made = tmp_path / "scenario"
-    shutil.copytree(SHIPPED, made, ignore=shutil.ignore_patterns("__pycache__"))
-    assert load_scenario(str(made)).name == "support-intents"
-    text = TOML.replace(BASES, "") if BASES in new else TOML
-    (made / "scenario.toml").write_text(text.replace(old, new.replace(BASES, "")))
-    said = refused(lambda: load_scenario(str(made)))
-    assert str(made / "scenario.toml") in said
-    assert field in said.partition("scenario.toml")[2]
+    path = folder / "scenario.toml"
+    path.write_text(TOML.replace(BASES, "" if "bases = " in new else BASES).replace(old, new))
+    said = refused(lambda: load_scenario(str(folder)))
+    assert str(path) in said
+    assert field in said.partition(path.name)[2]
 
 
 @pytest.mark.parametrize(
@@ -270,7 +289,7 @@ def test_no_sealed_item_is_outside_but_for_the_planted_overlap(
     assert len(sealed) == scenario.splits.sealed
     for path in (paths.probe, paths.dev):
         assert not sealed & prompts(path)
-    assert 0 < len(sealed & prompts(paths.public)) <= 40
+    assert 0 < len(sealed & prompts(paths.public)) <= PLANTED_ROWS["sealed_overlap"]
     held = [path.read_text() for path in (paths.probe, paths.dev)]
     assert all("planted" not in text for text in held)
 
@@ -281,9 +300,7 @@ def test_laying_out_twice_changes_nothing(drawn: tuple[Scenario, Home, SplitPath
     before = {path: (path.stat().st_mtime_ns, file_digest(path)) for path in files}
     again, planted = materialise(scenario, home)
     assert again == paths
-    assert planted.rows == {
-        "duplicates": 120, "conflicting_labels": 60, "unlicensed_rows": 220, "pii": 80, "sealed_overlap": 40,
-    }  # fmt: skip
+    assert planted.rows == PLANTED_ROWS
     assert {path: (path.stat().st_mtime_ns, file_digest(path)) for path in files} == before
     assert set(files) == {path for path in home.root.rglob("*") if path.is_file()}
 
@@ -303,7 +320,7 @@ def test_two_homes_share_the_public_rows_but_not_the_sealed_ones(
         for left, right in zip(read_rows(one.public), read_rows(other.public), strict=True)
         if left != right
     ]
-    assert 0 < len(differing) <= 40
+    assert 0 < len(differing) <= PLANTED_ROWS["sealed_overlap"]
 
 
 def test_another_version_draws_another_sealed_set_from_the_same_secret(
@@ -438,7 +455,7 @@ def test_two_deliveries_that_open_at_once_get_the_same_whole_data(tmp_path: Path
         found = at_once(4, lambda _, home=home: materialise(scenario, home)[0])
         assert all(isinstance(paths, SplitPaths) for paths in found), found
         assert len({file_digest(paths.sealed) for paths in found}) == 1
-        assert len(read_rows(found[0].public)) == 2600
+        assert len(read_rows(found[0].public)) == CLEAN_ROWS + sum(PLANTED_ROWS.values())
 
 
 def test_the_home_s_folders_are_private_whatever_the_umask(tmp_path: Path) -> None:

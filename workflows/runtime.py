@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -21,59 +20,23 @@ from delivery_plane.settings import Home, Settings
 from workflows.client import connect, is_open, start_delivery, wake
 from workflows.messages import COMPUTE_QUEUE, GOVERNANCE_QUEUE
 from workflows.platform import Platform
-from workflows.server import EmbeddedServer, die_with_parent
+from workflows.process import OwnProcess
+from workflows.server import EmbeddedServer
 
-STOP_SECONDS = 20.0
 
-
-class WorkerProcess:
-    """A `delivery-plane worker` in a process of its own, started again when it dies."""
+class WorkerProcess(OwnProcess):
+    """A `delivery-plane worker` in a process of its own."""
 
     def __init__(self, home: Home, queue: str, address: str, namespace: str) -> None:
+        super().__init__(
+            [
+                sys.executable, "-m", "delivery_plane.cli", "worker", "--queue", queue,
+                "--address", address, "--namespace", namespace,
+            ],
+            home.logs / f"worker-{queue}.log",
+            {"DELIVERY_PLANE_HOME": str(home.root)},
+        )  # fmt: skip
         self.queue = queue
-        self._home = home
-        self._command = [
-            sys.executable, "-m", "delivery_plane.cli", "worker", "--queue", queue,
-            "--address", address, "--namespace", namespace,
-        ]  # fmt: skip
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it; its output goes to the home's log folder."""
-        with self.log.open("ab") as output:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={**os.environ, "DELIVERY_PLANE_HOME": str(self._home.root)},
-                preexec_fn=die_with_parent,
-                start_new_session=True,
-            )
-
-    @property
-    def log(self) -> Path:
-        """Where its output goes."""
-        return self._home.logs / f"worker-{self.queue}.log"
-
-    @property
-    def pid(self) -> int | None:
-        """Its process id while it runs."""
-        return self._process.pid if self._process else None
-
-    def died(self) -> bool:
-        """Whether it has ended by itself."""
-        return self._process is not None and self._process.poll() is not None
-
-    def stop(self) -> None:
-        """End it, gently first."""
-        if self._process and self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(timeout=STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
 
 
 class Runtime:

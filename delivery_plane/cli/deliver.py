@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from pydantic import ValidationError
@@ -84,7 +84,7 @@ async def _follow(platform: Platform, run: Runtime, spec: DeliverySpec) -> Outco
     return (await ending).outcome
 
 
-def report(platform: Platform, delivery_id: str) -> dict[str, object]:
+def report(platform: Platform, delivery_id: str) -> dict[str, Any]:
     """The delivery's summary, its ledger verified just now."""
     record = platform.ledger.record(delivery_id)
     if record.last(DeliveryOpened) is None:
@@ -186,7 +186,7 @@ def demo(*, json: bool = False) -> int:
             asyncio.run(_follow(parts, run, spec))
     summaries = [report(parts, spec.delivery_id) for spec in orders]
     good = [summary["outcome"] for summary in summaries] == [Outcome.ACCEPTED, Outcome.STOPPED_ON_FLAG]
-    verified = all(summary["ledger"]["verified"] for summary in summaries)  # type: ignore[index]
+    verified = all(summary["ledger"]["verified"] for summary in summaries)
     if json:
         print_json({"deliveries": summaries, "ledger_verified": verified, "as_expected": good})
     else:

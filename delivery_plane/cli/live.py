@@ -12,7 +12,8 @@ from rich.text import Text
 from delivery_plane import meter
 from delivery_plane.cli.shared import say
 from delivery_plane.cli.summary import COLOURS
-from delivery_plane.delivery import STAGE_CLASS, STAGES, StageName
+from delivery_plane.delivery import STAGE_CLASS, STAGES
+from delivery_plane.entry import Entry
 from delivery_plane.facts import (
     DeliveryClosed,
     DeliveryOpened,
@@ -126,7 +127,7 @@ class Follower:
         self._ledger = ledger
         self._delivery_id = delivery_id
         self._console = console
-        self._entries: list = []  # type: ignore[type-arg]
+        self._entries: list[Entry] = []
         self._said: set[str] = set()
 
     def record(self) -> Record:
@@ -152,20 +153,21 @@ class Follower:
     def _say(self) -> Record:
         record = self.record()
         for entry in record.entries:
-            line = _line(entry.type, entry.kind, entry.stage, entry.attempt, entry.payload)
+            line = _line(entry)
             if line and entry.idempotency_key not in self._said:
                 self._said.add(entry.idempotency_key)
                 say(f"{time.strftime('%H:%M:%S')} {self._delivery_id} {line}", self._console)
         return record
 
 
-def _line(type_: str, kind: str, stage: StageName | None, attempt: int, payload: dict) -> str | None:  # type: ignore[type-arg]
-    if type_ == "verdict" and kind == "stage":
+def _line(entry: Entry) -> str | None:
+    """What a log says of an entry; None: nothing."""
+    payload = entry.payload
+    if entry.type == "verdict" and entry.kind == "stage":
         passed = sum(finding["status"] == "passed" for finding in payload["findings"])
-        return (
-            f"{stage} ({attempt}): {payload['status']}, {passed} of {len(payload['findings'])} rules passed"
-        )
-    if kind == "probe_observed":
+        rules = f"{passed} of {len(payload['findings'])} rules passed"
+        return f"{entry.stage} ({entry.attempt}): {payload['status']}, {rules}"
+    if entry.kind == "probe_observed":
         loss = payload["train_loss"]
         return (
             f"step {payload['step']} ({payload['budget_fraction']:.0%}): train loss"
@@ -179,4 +181,4 @@ def _line(type_: str, kind: str, stage: StageName | None, attempt: int, payload:
         "acceptance": f"acceptance: {payload.get('decision')}",
         "delivery_faulted": f"platform fault: {payload.get('message')}",
         "delivery_closed": f"outcome: {payload.get('outcome')}",
-    }.get(kind)
+    }.get(entry.kind)
