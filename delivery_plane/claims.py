@@ -12,6 +12,7 @@ from delivery_plane.delivery import Amounts, Frozen, StageName
 from delivery_plane.errors import BadInput
 
 Text = Annotated[str, Field(max_length=4000)]
+Name = Annotated[str, Field(max_length=200)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 IssueKind = Literal["duplicates", "conflicting_labels", "unlicensed_rows", "pii", "sealed_overlap"]
@@ -33,7 +34,7 @@ class IntakeClaim(Frozen):
     statement_of_work: Text
     metric: Text
     target_margin: float = Field(description="uplift over the base promised to the customer, as a share")
-    permitted_licences: tuple[str, ...]
+    permitted_licences: tuple[Name, ...]
     issues: tuple[IssueNoted, ...] = ()
     constraints: tuple[Text, ...] = ()
     refusals: tuple[Text, ...] = ()
@@ -61,7 +62,7 @@ class PlanClaim(Frozen):
     stage: Literal["plan"] = "plan"
     objective: Literal["sft"]
     mechanism: Literal["full", "lora"]
-    base: str
+    base: Name
     selectors: tuple[Selector, ...]
     training_stages: tuple[Text, ...] = ("sft",)
     abort_criteria: tuple[AbortCriterion, ...] = ()
@@ -76,7 +77,7 @@ class LoraSettings(Frozen):
     rank: int = Field(gt=0, le=1024)
     alpha: float = Field(gt=0)
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    targets: tuple[str, ...] = ("all-linear",)
+    targets: tuple[Name, ...] = ("all-linear",)
 
 
 class ConfigClaim(Frozen):
@@ -98,7 +99,7 @@ class ScheduleClaim(Frozen):
     """Where and when the job runs, and what it should cost."""
 
     stage: Literal["schedule"] = "schedule"
-    gpu_kind: str
+    gpu_kind: Name
     gpus: int = Field(gt=0)
     precision: Literal["fp32", "bf16", "fp16", "fp8"]
     sharding: Literal["none", "ddp", "zero2", "zero3"] = "none"
@@ -123,7 +124,7 @@ class EvalClaim(Frozen):
     """
 
     stage: Literal["eval"] = "eval"
-    candidate: str = Field(description="a job id, or `base`")
+    candidate: Name = Field(description="a job id, or `base`")
     uplift: float = Field(ge=-1, le=1)
     uplift_interval: tuple[float, float]
     action: Literal["continue", "switch", "stop"]
@@ -135,9 +136,9 @@ class RegisterClaim(Frozen):
     """The artifact and where it says it comes from."""
 
     stage: Literal["register"] = "register"
-    candidate: str
+    candidate: Name
     artifact_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
-    base: str
+    base: Name
     merge_adapter: bool = True
 
 
@@ -149,7 +150,7 @@ class DeployClaim(Frozen):
     requests_per_step: int = Field(gt=0, le=200)
     max_error_share: Share
     max_p95_milliseconds: float = Field(gt=0)
-    rollback_to: str
+    rollback_to: Name
     rollback_plan: Text
 
 
@@ -164,10 +165,10 @@ class CostClaim(Frozen):
 class CardNumber(Frozen):
     """One number printed on the card and the fact field it comes from (dotted path into the payload)."""
 
-    label: str
+    label: Name
     value: float
     entry: int = Field(gt=0)
-    field: str
+    field: Name
 
 
 class CardClaim(Frozen):
@@ -175,14 +176,14 @@ class CardClaim(Frozen):
 
     stage: Literal["card"] = "card"
     markdown: str = Field(max_length=20_000)
-    numbers: tuple[CardNumber, ...]
+    numbers: tuple[CardNumber, ...] = Field(max_length=200)
 
 
 class FlagAnswer(Frozen):
     """The seat's answer to a flag on its job."""
 
     stage: Literal["flag"] = "flag"
-    flag_id: str
+    flag_id: Name
     action: Literal["stop", "switch", "continue"]
     reason: Text
 
@@ -216,10 +217,16 @@ def parse_claim(payload: object) -> Claim:
 def problems(error: ValidationError) -> str:
     """A validation error as one line: fields and reasons, never the input nor a link."""
     found = [
-        f"{'.'.join(str(part) for part in item['loc']) or 'value'}: {item['msg']}"
+        f"{'.'.join(one_line(part, 60) for part in item['loc']) or 'value'}: {one_line(item['msg'], 200)}"
         for item in error.errors(include_url=False, include_input=False, include_context=False)
     ]
     return "; ".join(found[:6]) + ("" if len(found) <= 6 else f"; and {len(found) - 6} more")
+
+
+def one_line(text: object, longest: int) -> str:
+    """Text from outside as part of one line: no control characters, and no longer than `longest`."""
+    shown = "".join(c if c.isprintable() else " " for c in " ".join(str(text).split()))
+    return shown if len(shown) <= longest else shown[: longest - 3] + "..."
 
 
 def stage_of(claim: Claim) -> StageName | None:

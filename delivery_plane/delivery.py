@@ -1,15 +1,40 @@
 """What a delivery is made of: stages, requests and receipts, gates, outcomes. No behaviour beyond order."""
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+LARGEST_NUMBER = 2**53 - 1
+"""Above this, JSON numbers are not exact everywhere, and RFC 8785 has no form for them."""
+
+
+def _unrecordable(value: Any) -> str | None:
+    """Why a value cannot be written as canonical JSON; None when it can."""
+    if isinstance(value, float) and not abs(value) <= LARGEST_NUMBER:
+        return "numbers must be finite and below 2**53"
+    if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
+        return "whole numbers must be below 2**53"
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+        return "text must be Unicode"
+    if isinstance(value, dict):
+        return _unrecordable(tuple(value)) or _unrecordable(tuple(value.values()))
+    if isinstance(value, list | tuple):
+        return next((why for item in value if (why := _unrecordable(item))), None)
+    return None
 
 
 class Frozen(BaseModel):
-    """Base of every boundary model: immutable, and unknown fields are refused."""
+    """Base of every boundary model: immutable, unknown fields refused, and what it holds can be recorded."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*")
+    @classmethod
+    def _recordable(cls, value: Any) -> Any:
+        if why := _unrecordable(value):
+            raise ValueError(why)
+        return value
 
 
 class StageName(StrEnum):

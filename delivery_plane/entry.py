@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import ValidationError
 
-from delivery_plane.claims import Claim, parse_claim, problems
+from delivery_plane.claims import Claim, one_line, parse_claim, problems
 from delivery_plane.delivery import Frozen, StageName
 from delivery_plane.errors import BadInput
 from delivery_plane.facts import Fact, Visibility, parse_fact
@@ -64,10 +64,14 @@ class Checkpoint(Frozen):
 
 
 class Verification(Frozen):
-    """Whether a record holds. `first_bad` is the first entry that is wrong or missing."""
+    """Whether a record holds. `first_bad` is the first entry that is wrong or missing.
+
+    `signed` entries are vouched for by a checkpoint; those after them by the chain alone.
+    """
 
     verified: bool
     entries: int
+    signed: int
     head: str
     checkpoints: int
     first_bad: int | None = None
@@ -120,26 +124,25 @@ def verify(
     lines: Sequence[dict[str, Any]], checkpoints: Sequence[Checkpoint], public_key: str
 ) -> Verification:
     """Check a delivery's record, given as JSON dicts in order, against its signed checkpoints."""
-    head = str(lines[-1].get("hash", "")) if lines else GENESIS
+    head = one_line(lines[-1].get("hash", ""), 64) if lines else GENESIS
 
     def bad(number: int, why: str) -> Verification:
         return Verification(
             verified=False,
             entries=len(lines),
+            signed=min(number - 1, len(signed)),
             head=head,
             checkpoints=len(checkpoints),
             first_bad=number,
             why=why,
         )
 
+    signed: list[str] = []
     if not checkpoints:
         return bad(1, "no signed checkpoint: nothing outside the record vouches for it")
-    signed: list[str] = []
     for checkpoint in checkpoints:
         if not _signed_by(checkpoint, public_key):
-            return bad(
-                checkpoint.since + 1, f"checkpoint of size {checkpoint.size} is not signed by this key"
-            )
+            return bad(len(signed) + 1, f"checkpoint of size {checkpoint.size} is not signed by this key")
         if checkpoint.since != len(signed) or checkpoint.size != len(signed) + len(checkpoint.hashes):
             return bad(len(signed) + 1, "checkpoints do not follow one another")
         signed.extend(checkpoint.hashes)
@@ -158,44 +161,58 @@ def verify(
             return bad(number, f"numbered {entry.number} in place {number}: reordered, removed or inserted")
         if entry.prev_hash != previous:
             return bad(number, "does not follow the entry before it")
-        if entry_hash(fields) != entry.hash:
+        try:
+            matches = entry_hash(fields) == entry.hash
+        except ValueError as error:  # a value that canonical JSON has no form for
+            return bad(number, f"not an entry: {one_line(error, 200)}")
+        if not matches:
             return bad(number, "content does not match its hash")
         if number <= len(signed) and entry.hash != signed[number - 1]:
             return bad(number, "hash differs from the signed checkpoint: rewritten after signing")
         previous = entry.hash
     if len(lines) < len(signed):
         return bad(len(lines) + 1, f"missing: {len(signed)} entries were signed, {len(lines)} are here")
-    return Verification(verified=True, entries=len(lines), head=head, checkpoints=len(checkpoints))
+    return Verification(
+        verified=True, entries=len(lines), signed=len(signed), head=head, checkpoints=len(checkpoints)
+    )
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """The dicts of a JSON-lines file. Raises BadInput naming the line."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(
-            f"{path}: cannot be read ({error.__class__.__name__}); give a JSON-lines file"
-        ) from None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: cannot be read ({type(error).__name__}); give a JSON-lines file") from None
+    return parse_json_lines(text, str(path))
+
+
+def parse_json_lines(text: str, where: str) -> list[dict[str, Any]]:
+    """The dicts of JSON lines. Raises BadInput naming the line."""
     found = []
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
             value = json.loads(line)
-        except ValueError as error:
-            raise BadInput(f"{path}:{number}: not JSON ({error}); export the ledger again") from None
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{where}:{number}: not JSON ({error}); export the ledger again") from None
         if not isinstance(value, dict):
-            raise BadInput(f"{path}:{number}: not a JSON object; export the ledger again")
+            raise BadInput(f"{where}:{number}: not a JSON object; export the ledger again")
         found.append(value)
     return found
 
 
 def read_checkpoints(path: Path) -> list[Checkpoint]:
     """The checkpoints of a file, in order. Raises BadInput."""
+    return parse_checkpoints(read_json_lines(path), str(path))
+
+
+def parse_checkpoints(lines: Iterable[dict[str, Any]], where: str) -> list[Checkpoint]:
+    """Checkpoints from JSON dicts. Raises BadInput."""
     try:
-        return [Checkpoint.model_validate(fields) for fields in read_json_lines(path)]
+        return [Checkpoint.model_validate(fields) for fields in lines]
     except ValidationError as error:
-        raise BadInput(f"{path}: not a checkpoint file: {problems(error)}") from None
+        raise BadInput(f"{where}: not a checkpoint file: {problems(error)}") from None
 
 
 def parse_entries(lines: Iterable[dict[str, Any]], where: str) -> list[Entry]:

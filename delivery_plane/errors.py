@@ -53,4 +53,6 @@ def attributed(boundary: type[DeliveryPlaneError], doing: str) -> Iterator[None]
     except DeliveryPlaneError:
         raise
     except Exception as error:
-        raise boundary(f"{doing}: {type(error).__name__}: {error}") from error
+        # The first line alone: libraries add statements, hints and links below it.
+        first = next(iter(str(error).splitlines()), "")
+        raise boundary(f"{doing}: {type(error).__name__}: {first}") from error

@@ -110,11 +110,18 @@ class Gates:
         reason: str,
         digest: str,
     ) -> GateDecided:
-        """Take one person's decision on the bytes with `digest`. Raises DecisionRefused, after recording it."""
+        """Take one person's decision on the bytes with `digest`. Raises DecisionRefused, after recording it.
+
+        Who decides is settled by the signature against the registered identity of that name: role and public
+        key come from the register, never from what is handed in.
+        """
+        if not reason.isascii() and any("\ud800" <= c <= "\udfff" for c in reason):
+            raise BadInput("the reason is not text; type it again")
+        registered = self._identities.get(identity.name)
         signature = identity.sign(decision_bytes(delivery_id, gate_id, decision, digest, reason))
         with self._ledger.writing(delivery_id) as writer:
             refusal = self._refusal(
-                writer.record, delivery_id, gate_id, identity, decision, reason, digest, signature
+                writer.record, delivery_id, gate_id, registered, decision, reason, digest, signature
             )
             if refusal:
                 count = sum(entry.kind == "gate_decision_refused" for entry in writer.entries)
@@ -128,7 +135,7 @@ class Gates:
                     gate=opened.gate,
                     decision=decision,
                     by=identity.name,
-                    public_key=identity.public_key,
+                    public_key=registered.public_key,
                     reason=reason,
                     digest=digest,
                     signature=signature,
@@ -172,9 +179,8 @@ class Gates:
             return no("no_reason", "say why with --reason")
         if digest != gate.digest:
             return no("changed_bytes", f"this gate shows {gate.digest}, the decision was for {digest}")
-        registered = self._identities.get(identity.name).public_key
         if not signed_by(
-            registered, signature, decision_bytes(delivery_id, gate_id, decision, digest, reason)
+            identity.public_key, signature, decision_bytes(delivery_id, gate_id, decision, digest, reason)
         ):
             return no("bad_signature", f"not signed by the registered key of {identity.name}")
         return None

@@ -1,18 +1,17 @@
 """Who people, seats and the platform are: a name, a role and an Ed25519 key under the home folder."""
 
-import json
-import os
 import re
 from pathlib import Path
 from typing import Literal
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from delivery_plane.claims import problems
 from delivery_plane.delivery import Frozen
 from delivery_plane.errors import BadInput, MachineUnfit
+from delivery_plane.files import write_once
 from delivery_plane.ledger import utc_now
 
 Role = Literal["seat", "approver", "operator", "platform"]
@@ -23,7 +22,7 @@ PLATFORM = "platform"
 SCRIPTED_APPROVER = "scripted-approver"
 """The identity of `--approver auto`."""
 
-_NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,62}$")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 class Identity(Frozen):
@@ -34,6 +33,16 @@ class Identity(Frozen):
     public_key: str
     private_key: str
     created_at: str
+
+    @model_validator(mode="after")
+    def _is_a_pair(self) -> "Identity":
+        try:
+            matches = self.key.public_key().public_bytes_raw().hex() == self.public_key
+        except ValueError:
+            matches = False
+        if not matches:
+            raise ValueError("private_key and public_key are no pair of keys")
+        return self
 
     @property
     def key(self) -> Ed25519PrivateKey:
@@ -63,7 +72,7 @@ class Identities:
         self._folder = folder
 
     def _path(self, name: str) -> Path:
-        if not _NAME.match(name):
+        if not _NAME.fullmatch(name):
             raise BadInput(f"identity name {name!r}: use lower-case letters, digits and hyphens (at most 63)")
         return self._folder / f"{name}.json"
 
@@ -78,35 +87,32 @@ class Identities:
             private_key=key.private_bytes_raw().hex(),
             created_at=utc_now().isoformat(timespec="seconds"),
         )
-        # Written aside and linked: a crash leaves no half-written key, and the name is taken at most once.
-        aside = path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(identity.model_dump_json())
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(aside, path)
-        except FileExistsError:
-            raise BadInput(f"identity {name} exists; choose another name or use it as it is") from None
+            made = write_once(path, identity.model_dump_json().encode())
         except OSError as error:
             raise MachineUnfit(f"{path}: cannot be written ({error.strerror})") from None
-        finally:
-            aside.unlink(missing_ok=True)
+        if not made:
+            raise BadInput(f"identity {name} exists; choose another name or use it as it is")
         return identity
 
     def get(self, name: str) -> Identity:
         """An identity by name. Raises BadInput."""
         path = self._path(name)
         try:
-            return Identity.model_validate(json.loads(path.read_text()))
+            identity = Identity.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             raise BadInput(
                 f"no identity {name}; make it with `identity new {name} --role approver`"
             ) from None
-        except (ValidationError, ValueError) as error:
-            why = problems(error) if isinstance(error, ValidationError) else "not JSON"
-            raise BadInput(f"{path}: not an identity file ({why}); restore it from a back-up") from None
+        except OSError as error:
+            raise MachineUnfit(f"{path}: cannot be read ({error.strerror})") from None
+        except ValidationError as error:
+            raise BadInput(
+                f"{path}: not an identity file ({problems(error)}); restore it from a back-up"
+            ) from None
+        if identity.name != name:
+            raise BadInput(f"{path}: not an identity file of {name} but of {identity.name}; rename it back")
+        return identity
 
     def get_or_new(self, name: str, role: Role) -> Identity:
         """The identity, made on first use (safe when two processes race)."""

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ValidationError
 from sqlalchemy import Connection, Engine, UniqueConstraint, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Field, Session, SQLModel, create_engine, select
 
-from delivery_plane.claims import Claim
+from delivery_plane.claims import Claim, problems
 from delivery_plane.delivery import Frozen, StageName
 from delivery_plane.entry import (
     GENESIS,
@@ -27,7 +28,8 @@ from delivery_plane.entry import (
     Verification,
     canonical,
     entry_hash,
-    read_checkpoints,
+    parse_checkpoints,
+    parse_json_lines,
     sign_checkpoint,
     verify,
 )
@@ -79,15 +81,38 @@ class Fence(Frozen):
     token: int
 
 
-_APPEND_ONLY = """
-CREATE TRIGGER IF NOT EXISTS entry_no_{lower} BEFORE {verb} ON entry
-BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END
-"""
+_APPEND_ONLY = (
+    """CREATE TRIGGER IF NOT EXISTS entry_no_update BEFORE UPDATE ON entry
+    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END""",
+    """CREATE TRIGGER IF NOT EXISTS entry_no_delete BEFORE DELETE ON entry
+    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END""",
+    # INSERT OR REPLACE removes the row in its way without asking the trigger above.
+    """CREATE TRIGGER IF NOT EXISTS entry_no_replace BEFORE INSERT ON entry
+    WHEN EXISTS (SELECT 1 FROM entry WHERE id = NEW.id)
+      OR EXISTS (SELECT 1 FROM entry WHERE delivery_id = NEW.delivery_id AND number = NEW.number)
+      OR EXISTS (
+        SELECT 1 FROM entry WHERE delivery_id = NEW.delivery_id AND idempotency_key = NEW.idempotency_key)
+    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END""",
+)
+
+
+def _fields(row: EntryRow) -> dict[str, Any]:
+    """A row as the entry's JSON fields; a payload that is not JSON comes as the text it is."""
+    fields = row.model_dump(exclude={"id"})
+    try:
+        return {**fields, "payload": json.loads(row.payload)}
+    except ValueError:
+        return fields
 
 
 def _to_entry(row: EntryRow) -> Entry:
-    fields = row.model_dump(exclude={"id"})
-    return Entry.model_validate({**fields, "payload": json.loads(row.payload)})
+    try:
+        return Entry.model_validate(_fields(row))
+    except ValidationError as error:
+        raise LedgerFault(
+            f"entry {row.number} of {row.delivery_id} is damaged ({problems(error)});"
+            " see `ledger verify`, and restore the database from a back-up"
+        ) from None
 
 
 def utc_now() -> datetime:
@@ -242,8 +267,8 @@ class Ledger:
             self._writing = self._engine.execution_options(writing=True)
             with self._writing.begin() as connection:
                 SQLModel.metadata.create_all(connection)
-                for verb in ("UPDATE", "DELETE"):
-                    connection.exec_driver_sql(_APPEND_ONLY.format(lower=verb.lower(), verb=verb))
+                for trigger in _APPEND_ONLY:
+                    connection.exec_driver_sql(trigger)
 
     def close(self) -> None:
         """Release the database's connections."""
@@ -256,7 +281,8 @@ class Ledger:
             with Session(self._writing) as session, session.begin():
                 yield Writer(session, delivery_id)
         except SQLAlchemyError as error:
-            raise LedgerFault(f"append to {delivery_id}: {type(error).__name__}: {error}") from error
+            first = str(error).splitlines()[0]
+            raise LedgerFault(f"append to {delivery_id}: {type(error).__name__}: {first}") from error
 
     def fact(
         self,
@@ -273,15 +299,17 @@ class Ledger:
         with self.writing(delivery_id) as writer:
             return writer.fact(fact, key=key, stage=stage, attempt=attempt, actor=actor, fence=fence)
 
-    def entries(self, delivery_id: str, after: int = 0) -> list[Entry]:
-        """A delivery's entries with numbers above `after`, in order."""
+    def _rows(self, delivery_id: str, after: int = 0) -> Sequence[EntryRow]:
         with attributed(LedgerFault, f"read {delivery_id}"), Session(self._engine) as session:
-            rows = session.exec(
+            return session.exec(
                 select(EntryRow)
                 .where(EntryRow.delivery_id == delivery_id, EntryRow.number > after)
                 .order_by(EntryRow.number)  # type: ignore[arg-type]
             ).all()
-            return [_to_entry(row) for row in rows]
+
+    def entries(self, delivery_id: str, after: int = 0) -> list[Entry]:
+        """A delivery's entries with numbers above `after`, in order. Raises LedgerFault for a damaged one."""
+        return [_to_entry(row) for row in self._rows(delivery_id, after)]
 
     def record(self, delivery_id: str, *, for_oracle: bool = False) -> Record:
         """A typed view of a delivery's entries. Raises BadInput for an unknown delivery."""
@@ -306,7 +334,9 @@ class Ledger:
     def checkpoints(self, delivery_id: str) -> list[Checkpoint]:
         """The signed checkpoints so far."""
         path = self.head_file(delivery_id)
-        return read_checkpoints(path) if path.exists() else []
+        with attributed(LedgerFault, f"read head of {delivery_id}"):
+            whole = _whole_lines(path.read_bytes()) if path.exists() else b""
+        return parse_checkpoints(parse_json_lines(whole.decode(errors="replace"), str(path)), str(path))
 
     def checkpoint(self, delivery_id: str) -> Checkpoint:
         """Sign the head and append it to the heads folder, synced to disk before returning."""
@@ -328,11 +358,14 @@ class Ledger:
 
     def verify(self, delivery_id: str, public_key: str) -> Verification:
         """Check a delivery's chain against its signed checkpoints."""
-        lines = [entry.model_dump(mode="json") for entry in self.entries(delivery_id)]
-        return verify(lines, self.checkpoints(delivery_id), public_key)
+        return verify(
+            [_fields(row) for row in self._rows(delivery_id)], self.checkpoints(delivery_id), public_key
+        )
 
     def export(self, delivery_id: str, path: Path) -> Sequence[Path]:
         """Write the record as JSON lines, with its checkpoints and the public key beside it."""
+        if not path.name or path.suffix in (".checkpoint", ".pub"):
+            raise BadInput(f"{path}: name a JSON-lines file; .checkpoint and .pub are written beside it")
         entries = self.record(delivery_id).entries
         checkpoints = self.checkpoints(delivery_id)
         beside = {
@@ -352,6 +385,11 @@ class Ledger:
         return (*beside, key_file)
 
 
+def _whole_lines(data: bytes) -> bytes:
+    """What was written completely: a crash may have torn the last line."""
+    return data[: data.rfind(b"\n") + 1]
+
+
 def _append_line(path: Path, line: bytes) -> None:
     """Append one line durably; a line torn by a crash is cut off first."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -359,7 +397,7 @@ def _append_line(path: Path, line: bytes) -> None:
         data = b""
         while chunk := os.read(descriptor, 1 << 20):
             data += chunk
-        whole = data.rfind(b"\n") + 1
+        whole = len(_whole_lines(data))
         os.ftruncate(descriptor, whole)
         os.lseek(descriptor, whole, os.SEEK_SET)
         os.write(descriptor, line + b"\n")

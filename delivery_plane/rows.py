@@ -1,9 +1,9 @@
 """Customer rows on disk: read, profile, select. Text goes in, counts and row ids come out."""
 
+import itertools
 import json
-import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from delivery_plane.claims import IssueKind, Selector, problems
 from delivery_plane.entry import sha256
 from delivery_plane.errors import BadInput
 from delivery_plane.facts import RowSet
+from delivery_plane.files import write_whole
 from delivery_plane.scenario import Row
 
 OVERLAP_NGRAM_WORDS = 13
@@ -20,9 +21,13 @@ OVERLAP_NGRAM_WORDS = 13
 Brown et al. 2020, appendix C). Shorter texts overlap when they are equal but for case and punctuation."""
 
 _ROW: TypeAdapter[Row] = TypeAdapter(Row)
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
+# An address is looked at from its at sign: a pattern for all of it would walk through long words at every letter.
+_AT = re.compile("@")
+_LOCAL = re.compile(r"[\w.+-]")
+_DOMAIN = re.compile(r"[\w-]{1,63}(?:\.[\w-]{1,63})+")
 _DIGITS = re.compile(r"\d(?:[ -]?\d){12,18}")
 _PHONE_REGIONS = ("GB", "US")
+_EXTENSION = re.compile(r"\W*(?:ext\w*|x)\W*\d+$", re.IGNORECASE)
 _LETTER = re.compile(r"[^\W\d_]")
 _WORD = re.compile(r"\w+")
 
@@ -49,12 +54,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> str:
     """Write rows as JSON lines, whole or not at all; returns the file's SHA-256."""
     data = "".join(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in rows).encode()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    aside = path.with_suffix(f".{os.getpid()}.tmp")
-    with aside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    write_whole(path, data)
     return sha256(data)
 
 
@@ -73,7 +73,10 @@ def has_personal_data(text: str) -> bool:
     import phonenumbers
     from stdnum import luhn
 
-    if _EMAIL.search(text):
+    if any(
+        at.start() and _LOCAL.match(text[at.start() - 1]) and _DOMAIN.match(text, at.end())
+        for at in _AT.finditer(text)
+    ):
         return True
     if sum(character.isdigit() for character in text) < 7:
         return False
@@ -83,38 +86,49 @@ def has_personal_data(text: str) -> bool:
     # Ten digits without a letter between: order numbers and amounts in one sentence are not a phone number.
     return any(
         sum(character.isdigit() for character in found.raw_string) >= 10
-        and not _LETTER.search(found.raw_string)
+        and not _LETTER.search(_EXTENSION.sub("", found.raw_string))
         for region in _PHONE_REGIONS
         for found in phonenumbers.PhoneNumberMatcher(text, region, leniency=phonenumbers.Leniency.POSSIBLE)
     )
 
 
 def overlapping(public: Sequence[Row], held_out: Sequence[Row], ngram_words: int) -> tuple[str, ...]:
-    """Ids of public rows whose prompt equals a held-out prompt, or shares an n-gram of words with one."""
-    shared = _shared_prefix([row["prompt"] for row in (*public, *held_out)])
-    whole: set[str] = set()
-    grams: set[tuple[str, ...]] = set()
-    for row in held_out:
-        text = normalised(row["prompt"][shared:])
-        whole.add(text)
-        grams.update(_ngrams(text, ngram_words))
+    """Ids of public rows whose prompt equals a held-out prompt, or shares an n-gram of words with one.
+
+    Words that most prompts begin with (an instruction) count in no n-gram.
+    """
+    texts = {id(row): normalised(row["prompt"]).split() for row in (*public, *held_out)}
+    instruction = _instruction(list(texts.values()))
+
+    def ngrams(row: Row) -> Iterable[tuple[str, ...]]:
+        words = texts[id(row)]
+        pairs = zip(words, instruction, strict=False)
+        begin = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        return (tuple(words[at : at + ngram_words]) for at in range(begin, len(words) - ngram_words + 1))
+
+    whole = {tuple(texts[id(row)]) for row in held_out}
+    grams = {gram for row in held_out for gram in ngrams(row)}
     return tuple(
         row["row_id"]
         for row in public
-        if (text := normalised(row["prompt"][shared:])) in whole
-        or not grams.isdisjoint(_ngrams(text, ngram_words))
+        if tuple(texts[id(row)]) in whole or any(gram in grams for gram in ngrams(row))
     )
 
 
-def _shared_prefix(texts: list[str]) -> int:
-    # An instruction that every prompt begins with would make all of them overlap.
-    first, last = min(texts), max(texts)
-    return next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), 0)
-
-
-def _ngrams(text: str, words: int) -> Iterable[tuple[str, ...]]:
-    tokens = text.split()
-    return (tuple(tokens[start : start + words]) for start in range(len(tokens) - words + 1))
+def _instruction(texts: list[list[str]]) -> list[str]:
+    """The longest run of words that more than half of the texts begin with."""
+    shared: list[str] = []
+    rest = texts
+    while rest:
+        following = Counter(text[len(shared)] for text in rest if len(text) > len(shared))
+        if not following:
+            break
+        word, count = following.most_common(1)[0]
+        if 2 * count <= len(texts) or len(texts) == 1:
+            break
+        rest = [text for text in rest if text[len(shared) : len(shared) + 1] == [word]]
+        shared.append(word)
+    return shared
 
 
 def issues(

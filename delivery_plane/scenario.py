@@ -84,4 +84,4 @@ class Expected(Frozen):
 class PlantedIssues(Frozen):
     """Rows planted per issue kind: the truth that intake is compared with."""
 
-    rows: dict[IssueKind, int]
+    rows: dict[IssueKind, Annotated[int, Field(ge=0)]]

@@ -10,10 +10,11 @@ from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 
-from delivery_plane.claims import problems
+from delivery_plane.claims import one_line, problems
 from delivery_plane.delivery import Deadlines
 from delivery_plane.errors import BadInput, MachineUnfit
 
@@ -54,8 +55,10 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         raise BadInput(f"settings: {problems(error)}; mend delivery-plane.toml or DELIVERY_PLANE_*") from None
+    except SettingsError as error:  # a variable that should hold JSON
+        raise BadInput(f"settings: {one_line(error, 300)}; mend DELIVERY_PLANE_*") from None
     except ValueError as error:  # a file that is not TOML
-        raise BadInput(f"delivery-plane.toml: {error}") from None
+        raise BadInput(f"delivery-plane.toml: {one_line(error, 300)}") from None
 
 
 class Home:

@@ -4,22 +4,23 @@ A folder holds `scenario.toml`, a brief, `expected.toml`, and either `generator.
 themselves: `public/rows.jsonl`, `probe/rows.jsonl`, `dev/rows.jsonl`, `private/sealed.jsonl`, `private/planted.toml`.
 """
 
+import contextlib
 import hashlib
 import hmac
 import importlib
 import importlib.util
-import os
 import secrets
 import tomllib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from delivery_plane.claims import problems
+from delivery_plane.claims import one_line, problems
 from delivery_plane.entry import sha256
 from delivery_plane.errors import BadInput
+from delivery_plane.files import write_once, write_whole
 from delivery_plane.rows import read_rows, write_rows
 from delivery_plane.scenario import (
     BaseRef,
@@ -32,6 +33,7 @@ from delivery_plane.scenario import (
 from delivery_plane.settings import Home
 
 _HERE = Path(__file__).parent
+_ROWS: TypeAdapter[list[Row]] = TypeAdapter(list[Row])
 _SPLITS = ("public", "probe", "dev", "sealed")
 
 
@@ -49,10 +51,11 @@ def find(name_or_path: str) -> Path:
     if name_or_path in names():
         return _HERE / name_or_path.replace("-", "_")
     folder = Path(name_or_path)
-    if (folder / "scenario.toml").is_file():
-        return folder.absolute()
+    with contextlib.suppress(OSError, ValueError):  # a name that can be no path at all
+        if (folder / "scenario.toml").is_file():
+            return folder.absolute()
     raise BadInput(
-        f"no scenario {name_or_path!r}: neither a name ({', '.join(names())}) nor a folder with a scenario.toml"
+        f"no scenario {name_or_path[:80]!r}: neither a name ({', '.join(names())}) nor a folder with a scenario.toml"
     )
 
 
@@ -69,19 +72,24 @@ def _load(folder: Path, digest: str) -> Scenario:
         brief = (folder / fields.pop("brief", "brief.md")).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError, TypeError):
         raise BadInput(f"{folder / 'scenario.toml'}: brief: no such text file beside it") from None
+    offered = fields.pop("bases", ())
+    if not isinstance(offered, list) or not all(isinstance(base, dict) for base in offered):
+        raise BadInput(f"{folder / 'scenario.toml'}: bases: write each base as a [[bases]] table")
+    if taken := sorted({"folder", "digest"} & set(fields)):
+        raise BadInput(f"{folder / 'scenario.toml'}: {taken[0]}: not yours to set; remove it")
     try:
-        bases = tuple(BaseRef.model_validate(base) for base in fields.pop("bases", ()))
-        return Scenario(
-            **fields,
-            folder=folder,
-            digest=digest,
-            brief=brief,
-            bases=tuple(base.model_copy(update={"path": str(_base_path(folder, base))}) for base in bases),
-        )
+        bases = [_base(folder, base) for base in offered]
+        return Scenario(**fields, folder=folder, digest=digest, brief=brief, bases=tuple(bases))
     except ValidationError as error:
         raise BadInput(f"{folder / 'scenario.toml'}: {problems(error)}") from None
-    except TypeError as error:
-        raise BadInput(f"{folder / 'scenario.toml'}: {error}") from None
+
+
+def _base(folder: Path, fields: dict[str, Any]) -> BaseRef:
+    try:
+        base = BaseRef.model_validate(fields)
+    except ValidationError as error:
+        raise BadInput(f"{folder / 'scenario.toml'}: bases: {problems(error)}") from None
+    return base.model_copy(update={"path": str(_base_path(folder, base))})
 
 
 def _base_path(folder: Path, base: BaseRef) -> Path:
@@ -142,20 +150,15 @@ def materialise(scenario: Scenario, home: Home) -> tuple[SplitPaths, PlantedIssu
         private.mkdir(mode=0o700, parents=True, exist_ok=True)
         for split in _SPLITS:
             write_rows(getattr(paths, split), rows[split])
-        aside = planted_path.with_suffix(f".{os.getpid()}.tmp")
-        aside.write_text(planted.model_dump_json())
-        aside.replace(planted_path)  # written last: its presence says that the splits are complete
+        # Written last: its presence says that the splits are complete.
+        write_whole(planted_path, planted.model_dump_json().encode())
     return paths, PlantedIssues.model_validate_json(planted_path.read_bytes())
 
 
 def _rows(scenario: Scenario, home: Home) -> tuple[dict[str, list[Row]], PlantedIssues]:
     generator = scenario.folder / "generator.py"
     if generator.is_file():
-        drop = _module(generator).generate(scenario.public_seed, _sealed_key(scenario, home))
-        counts = {kind: len(ids) for kind, ids in drop.planted.items()}
-        return {split: getattr(drop, split) for split in _SPLITS}, PlantedIssues.model_validate(
-            {"rows": counts}
-        )
+        return _generated(generator, scenario, home)
     files = {
         "public": scenario.folder / "public" / "rows.jsonl",
         "probe": scenario.folder / "probe" / "rows.jsonl",
@@ -163,23 +166,33 @@ def _rows(scenario: Scenario, home: Home) -> tuple[dict[str, list[Row]], Planted
         "sealed": scenario.folder / "private" / "sealed.jsonl",
     }
     planted = scenario.folder / "private" / "planted.toml"
-    return (
-        {split: read_rows(path) for split, path in files.items()},
-        PlantedIssues.model_validate({"rows": _toml(planted) if planted.exists() else {}}),
-    )
+    try:
+        issues = PlantedIssues.model_validate({"rows": _toml(planted) if planted.exists() else {}})
+    except ValidationError as error:
+        raise BadInput(f"{planted}: {problems(error)}") from None
+    return {split: read_rows(path) for split, path in files.items()}, issues
+
+
+def _generated(path: Path, scenario: Scenario, home: Home) -> tuple[dict[str, list[Row]], PlantedIssues]:
+    """What a scenario's generator draws. Its author's code may do anything wrong: that is one line, too."""
+    generate = getattr(_module(path), "generate", None)
+    if not callable(generate):
+        raise BadInput(f"{path}: defines no function generate(public_seed, sealed_key)")
+    try:
+        drop = generate(scenario.public_seed, _sealed_key(scenario, home))
+        splits = {split: _ROWS.validate_python(getattr(drop, split)) for split in _SPLITS}
+        counts = {kind: len(ids) for kind, ids in drop.planted.items()}
+        return splits, PlantedIssues.model_validate({"rows": counts})
+    except ValidationError as error:
+        raise BadInput(f"{path}: {problems(error)}") from None
+    except Exception as error:
+        raise BadInput(f"{path}: {type(error).__name__}: {one_line(error, 200)}") from None
 
 
 def _sealed_key(scenario: Scenario, home: Home) -> bytes:
     path = home.sealed / "secret"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        pass
-    else:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(32))
-            file.flush()
-            os.fsync(file.fileno())
+    if not path.exists():
+        write_once(path, secrets.token_bytes(32))
     secret = path.read_bytes()
     if len(secret) != 32:
         raise BadInput(f"{path}: damaged; restore it from a back-up, or remove it to draw new sealed sets")
@@ -198,5 +211,5 @@ def _module(path: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise BadInput(f"{path}: cannot be run ({type(error).__name__}: {error})") from None
+        raise BadInput(f"{path}: cannot be run ({type(error).__name__}: {one_line(error, 200)})") from None
     return module

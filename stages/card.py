@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from datetime import date
 from typing import Any
 
 from delivery_plane.claims import CardClaim, CardNumber
@@ -15,8 +16,13 @@ SECTIONS = ("Intended use", "Training data", "Evaluation", "Limitations")
 METADATA = ("base_model", "license", "language")
 """Front-matter fields of the Hugging Face model card format."""
 
-_NUMBER = re.compile(r"(?<![\w.\-])-?\d+(?:\.\d+)?(?![\w\-]|\.\d)")
-_HEADING = re.compile(r"^#+\s*(.+?)\s*$", re.MULTILINE)
+# A number as readers take it: with thousands set apart or an exponent, alone or as an end of a range. Digits in a
+# name (micro-1, v1.2, x86_64) are none.
+_PLACE = re.compile("[0-9]{1,4}")
+_NUMBER = re.compile(
+    r"(?<![\w.,\-])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w]|[.,]\d|-[^\W\d])"
+    r"|(?<=\d-)\d+(?:\.\d+)?(?![\w]|[.,]\d)"
+)
 
 
 class Card:
@@ -31,7 +37,7 @@ class Card:
     def execute(self, context: StageContext, claim: CardClaim) -> Facts:
         """Which numbers are supported, which are not cited, and what is missing."""
         metadata, body = split_card(claim.markdown)
-        headings = {heading.casefold() for heading in _HEADING.findall(body)}
+        headings = {line.strip("# \t").casefold() for line in body.split("\n") if line.startswith("#")}
         yield CardChecked(
             card_digest=sha256(claim.markdown.encode()),
             numbers=len(claim.numbers),
@@ -43,21 +49,32 @@ class Card:
                 for text in _NUMBER.findall(body)
                 if not any(prints(n.value, text) for n in claim.numbers)
             ),
-            metadata={name: str(value) for name, value in metadata.items() if name in METADATA},
+            metadata=metadata,
             missing_metadata=tuple(name for name in METADATA if not metadata.get(name)),
             missing_sections=tuple(name for name in SECTIONS if name.casefold() not in headings),
         )
 
 
-def split_card(markdown: str) -> tuple[dict[str, Any], str]:
-    """Front matter and body. Front matter that is not YAML counts as absent."""
+def split_card(markdown: str) -> tuple[dict[str, str], str]:
+    """The front matter's fields in METADATA, as text, and the body. What is not plain text there counts as absent."""
     from huggingface_hub import ModelCard
 
     try:
         card = ModelCard(markdown, ignore_metadata_errors=True)
+        found = {name: _plain(getattr(card.data, name, None)) for name in METADATA}
     except Exception:  # the parser raises many kinds of error on a seat's text, all meaning the same
         return {}, markdown
-    return dict(vars(card.data)), card.text
+    return {name: text for name, text in found.items() if text}, card.text
+
+
+def _plain(value: Any) -> str:
+    """A field as text: a word, a number, a date, a short list of words. Anything else, and anything long, is none."""
+    if isinstance(value, date | float) or (isinstance(value, int) and abs(value) < 10**15):
+        return str(value)
+    if isinstance(value, list) and len(value) <= 20 and all(isinstance(item, str) for item in value):
+        value = ", ".join(value)
+    plain = isinstance(value, str) and len(value) <= 500 and not any("\ud800" <= c <= "\udfff" for c in value)
+    return value if plain else ""
 
 
 def supported(record: Record, number: CardNumber) -> bool:
@@ -69,7 +86,7 @@ def supported(record: Record, number: CardNumber) -> bool:
     for part in number.field.split("."):
         if isinstance(value, dict) and part in value:
             value = value[part]
-        elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
+        elif isinstance(value, list) and _PLACE.fullmatch(part) and int(part) < len(value):
             value = value[int(part)]
         else:
             return False
@@ -80,5 +97,9 @@ def supported(record: Record, number: CardNumber) -> bool:
 
 def prints(value: float, text: str) -> bool:
     """Whether `text` is `value` (or its percentage) rounded to the digits shown."""
-    digits = len(text.partition(".")[2])
-    return any(f"{scaled:.{digits}f}" == text for scaled in (value, 100 * value))
+    plain = text.replace(",", "")
+    mantissa, _, exponent = plain.lower().partition("e")
+    digits = len(mantissa.partition(".")[2])
+    if exponent:
+        return f"{value:.{digits}e}" == f"{float(plain):.{digits}e}"
+    return any(f"{scaled:.{digits}f}" == plain for scaled in (value, 100 * value))

@@ -19,6 +19,7 @@ import records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledgers import DELIVERY, START, at_once, new_platform, note, platform_key, raw, unlocked
+from pydantic import ValidationError
 
 from delivery_plane.delivery import StageName
 from delivery_plane.entry import GENESIS, entry_hash, read_checkpoints, read_json_lines, verify
@@ -554,8 +555,12 @@ def test_whatever_was_appended_can_be_verified_and_exported(
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.xfail(strict=True, reason="rfc8785's own error comes out of the ledger, attributed to nobody")
 def test_a_fact_that_is_no_json_is_refused_by_name_and_leaves_nothing(parts: Platform, value: float) -> None:
+    try:
+        fact = SeatSilent(waiting_for="x", after_seconds=value)
+    except ValidationError:
+        return  # refused before it comes here: as good
     with pytest.raises((LedgerFault, BadInput)):
-        parts.ledger.fact(DELIVERY, SeatSilent(waiting_for="x", after_seconds=value))
+        parts.ledger.fact(DELIVERY, fact)
     assert parts.ledger.entries(DELIVERY) == []
 
 

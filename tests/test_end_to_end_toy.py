@@ -73,7 +73,7 @@ def test_the_reference_passes_every_stage_and_is_accepted(plane: Plane, accepted
 
 
 def test_the_seat_never_sees_findings_or_truth(plane: Plane, accepted: str) -> None:
-    hidden = {"planted_truth", "fault_planted", "acceptance_tested", "stage", "acceptance"}
+    hidden = {"planted_truth", "gate_opened", "acceptance_tested", "stage", "acceptance"}
     for entry in plane.entries(accepted):
         assert (entry["visibility"] == "operator") == (entry["kind"] in hidden), entry["kind"]
 

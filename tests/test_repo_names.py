@@ -28,4 +28,4 @@ def test_is_imported_from_one_place(name: str) -> None:
 
 def test_the_command_is_ours() -> None:
     commands = {entry.name: entry.value for entry in distribution("delivery-plane").entry_points}
-    assert commands["delivery-plane"] == "delivery_plane.cli:main"
+    assert commands["delivery-plane"] == "delivery_plane.cli:entry"

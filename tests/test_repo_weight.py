@@ -29,7 +29,7 @@ print(json.dumps([names, [name for name in watched if name in sys.modules]]))
 
 _HELP = """
 import json, sys
-from delivery_plane.cli import main
+from delivery_plane.cli.app import main
 sys.argv = ["delivery-plane", "--help"]
 try:
     main()

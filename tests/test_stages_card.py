@@ -10,6 +10,7 @@ import records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledgers import DELIVERY, new_platform, open_stage, replay, seat_of
+from pydantic import ValidationError
 
 from delivery_plane.claims import CardClaim, CardNumber
 from delivery_plane.compute.plane import ComputePlane
@@ -125,8 +126,6 @@ def test_a_number_that_its_fact_holds_is_supported(kind: str, field: str, value:
         ("candidate_evaluated", "items", 401),
         ("candidate_evaluated", "uplift", 0.541),
         ("candidate_evaluated", "uplift", -0.54),
-        ("candidate_evaluated", "uplift", float("nan")),
-        ("candidate_evaluated", "uplift", float("inf")),
         ("candidate_evaluated", "candidate", 1),
         ("candidate_evaluated", "nothing", 1),
         ("candidate_evaluated", "", 1),
@@ -159,7 +158,11 @@ def test_a_number_citing_an_entry_that_is_not_there_is_unsupported() -> None:
 @pytest.mark.parametrize("part", ["²", "9" * 5000])
 @pytest.mark.xfail(strict=True, raises=ValueError, reason="isdigit() holds for text that int() refuses")
 def test_an_odd_place_in_a_list_is_unsupported_not_a_crash(part: str) -> None:
-    assert not supported(RECORD, number(f"steps.{part}.requests", 20, "deployment_observed"))
+    try:
+        odd = number(f"steps.{part}.requests", 20, "deployment_observed")
+    except ValidationError:
+        return  # refused by form: as good
+    assert not supported(RECORD, odd)
 
 
 @settings(deadline=None, max_examples=80)
@@ -168,7 +171,7 @@ def test_an_odd_place_in_a_list_is_unsupported_not_a_crash(part: str) -> None:
     | st.lists(st.sampled_from(["steps", "0", "1", "requests", "used", "usd", "", "-1"]), max_size=4).map(
         ".".join
     ),
-    value=st.floats(),
+    value=st.floats(-1e9, 1e9),
     entry=st.integers(1, 100),
 )
 def test_no_citation_crashes_and_support_means_the_value_is_there(
@@ -357,7 +360,7 @@ HUGE: dict[str, tuple[Callable[[], tuple[str, int]], float]] = {
     # The YAML parser recurses and gives up, which takes it a second whatever the length.
     "brackets": (lambda: ("---\nlicense: " + "[" * 19_000 + "\n---\n", 10), 2.5),
     "braces": (lambda: ("---\nlicense: " + "{a: " * 4900 + "\n---\n", 10), 2.5),
-    "spaces in a heading": (lambda: ("# a" + " " * 19_000 + "b", 10), 0.6),
+    "spaces in a heading": (lambda: ("# a" + " " * 19_000 + "b", 10), 0.4),
     "many citations": (lambda: (" ".join(str(n) for n in range(1000, 4000)), 800), 0.9),
 }
 SLOW = {
@@ -378,10 +381,15 @@ def test_a_huge_card_is_checked_in_a_moment(name: str) -> None:
     markdown, cited = make()
     assert len(markdown) <= 20_000
     entry = entry_of("candidate_evaluated")
-    numbers = [CardNumber(label=str(n), value=n + 0.25, entry=entry, field="x") for n in range(cited)]
+    numbers = tuple(CardNumber(label=str(n), value=n + 0.25, entry=entry, field="x") for n in range(cited))
+    try:
+        claim = CardClaim(markdown=markdown, numbers=numbers)
+    except ValidationError:
+        return  # refused by form: as good
+    visit = context()
     checked("warm", number("items", 1))
     begun = time.process_time()
-    checked(markdown, *numbers)
+    assert len(list(Card().execute(visit, claim))) == 1
     assert time.process_time() - begun < seconds
 
 

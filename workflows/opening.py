@@ -5,6 +5,7 @@ from delivery_plane.compute.local.digests import model_digest
 from delivery_plane.delivery import DeliverySpec, OnFlag
 from delivery_plane.entry import sha256
 from delivery_plane.facts import DeliveryOpened, FaultPlanted, PlantedTruth
+from delivery_plane.files import write_whole
 from delivery_plane.rows import file_digest
 from scenarios.catalog import load_scenario, materialise
 from workflows.platform import Platform
@@ -18,7 +19,7 @@ def open_delivery(platform: Platform, spec: DeliverySpec) -> None:
     seat = platform.identities.get_or_new(f"seat-{spec.seat}", "seat")
     folder = platform.home.delivery(spec.delivery_id)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (folder / "spec.json").write_text(spec.model_dump_json())
+    write_whole(folder / "spec.json", spec.model_dump_json().encode())
     offered = bases(spec)
     opened = DeliveryOpened(
         scenario=scenario.name,

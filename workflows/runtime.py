@@ -16,6 +16,7 @@ from typing import IO
 
 from delivery_plane.errors import MachineUnfit, ServerFault
 from delivery_plane.facts import DeliveryClosed, DeliveryOpened
+from delivery_plane.files import write_whole
 from delivery_plane.settings import Home, Settings
 from workflows.client import connect, is_open, start_delivery, wake
 from workflows.messages import COMPUTE_QUEUE, GOVERNANCE_QUEUE
@@ -68,19 +69,16 @@ class Runtime:
         """Write down, for other commands on this home, where the server is and which processes there are."""
         if self._state is None or self._server is None:
             return
-        aside = self._state.with_suffix(".tmp")
-        aside.write_text(
-            json.dumps(
-                {
-                    "address": self.address,
-                    "namespace": self.namespace,
-                    "pid": os.getpid(),
-                    "server_pid": self._server.pid,
-                    "workers": {worker.queue: worker.pid for worker in self.workers},
-                }
-            )
+        state = json.dumps(
+            {
+                "address": self.address,
+                "namespace": self.namespace,
+                "pid": os.getpid(),
+                "server_pid": self._server.pid,
+                "workers": {worker.queue: worker.pid for worker in self.workers},
+            }
         )
-        aside.replace(self._state)
+        write_whole(self._state, state.encode())
 
 
 def _lock(home: Home) -> IO[str] | None:

@@ -7,6 +7,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 from delivery_plane import __version__
+from delivery_plane.claims import one_line
 from delivery_plane.errors import DeliveryPlaneError, LedgerFault
 
 app = App(
@@ -50,6 +51,9 @@ for _name, _help in (_COMMANDS | _GROUPS).items():
 
 def main() -> None:
     """Run the command line. Expected errors are one line on stderr and an exit code, never a traceback."""
+    for place, word in enumerate(sys.argv):
+        if any("\ud800" <= c <= "\udfff" for c in word):
+            _fail(f"argument {place} is not text in this system's encoding; type it again", 2)
     try:
         result = app(exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
@@ -86,5 +90,5 @@ def entry() -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    print(f"delivery-plane: {message}", file=sys.stderr)
+    print(f"delivery-plane: {one_line(message, 2000)}", file=sys.stderr)
     sys.exit(code)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from delivery_plane.claims import problems
 from delivery_plane.cli.live import Follower
-from delivery_plane.cli.shared import open_home, out, print_json, progress, say
+from delivery_plane.cli.shared import open_home, out, print_json, progress, say, usable
 from delivery_plane.cli.summary import scorecard, summarise
 from delivery_plane.compute.local.faults import check_fault, known_faults
 from delivery_plane.delivery import ApproverMode, DeliverySpec, OnFlag, Outcome
@@ -47,7 +47,7 @@ def order(
     if seat not in SEATS:
         raise BadInput(f"no seat {seat!r}; there are: {', '.join([*SEATS, *known_faults()])}")
     check_fault(fault)
-    if base is not None and not (base / "config.json").is_file():
+    if base is not None and not usable(base / "config.json", "--base").is_file():
         raise BadInput(f"--base {base}: no model there (no config.json); give the folder of a causal LM")
     settings, _ = open_home()
     name = f"{loaded.name}-{fault or seat}"[:50].rstrip("-")

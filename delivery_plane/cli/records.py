@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from delivery_plane.cli.shared import existing_platform, print_json, say
+from delivery_plane.cli.shared import existing_platform, print_json, say, usable
 from delivery_plane.entry import parse_entries, read_checkpoints, read_json_lines, verify
 from delivery_plane.errors import BadInput
 from delivery_plane.identity import PLATFORM
@@ -14,8 +14,10 @@ ledger = App(name="ledger", help="Verify, export and show the record.")
 
 
 def _beside(export: Path, suffix: str, given: Path | None, what: str) -> Path:
+    if not export.name:
+        raise BadInput(f"{export}: name the export's JSON-lines file")
     path = given or export.with_suffix(suffix)
-    if not path.is_file():
+    if not usable(path, what).is_file():
         raise BadInput(f"{path}: no such {what}; name it with --{what.split()[-1]}")
     return path
 
@@ -51,7 +53,7 @@ def verify_(
         names = known + sorted(heads - set(known))
         found = {name: parts.ledger.verify(name, public_key) for name in names}
     else:
-        public_key = _beside(export, ".pub", key, "public key").read_text().strip()
+        public_key = _beside(export, ".pub", key, "public key").read_text(errors="replace").strip()
         checkpoints = read_checkpoints(_beside(export, ".checkpoint", checkpoint, "checkpoint"))
         found = {str(export): verify(read_json_lines(export), checkpoints, public_key)}
     if json:
@@ -60,6 +62,10 @@ def verify_(
         for name, result in found.items():
             if result.verified:
                 line = f"verified: {result.entries} entries, {result.checkpoints} signed heads, head {result.head}"
+                if result.signed < result.entries:
+                    line += (
+                        f"; the last {result.entries - result.signed} entries are chained but not signed yet"
+                    )
             else:
                 line = f"NOT VERIFIED: first bad entry {result.first_bad}: {result.why}"
             say(f"{name}: {line}")

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -37,10 +38,19 @@ def platform() -> Platform:
     return open_platform(open_home()[1])
 
 
+def usable(path: Path, what: str) -> Path:
+    """A path that a person gave, if the system can look it up at all. Raises BadInput."""
+    try:
+        path.exists()
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{what} {str(path)[:60]!r}: no usable path ({type(error).__name__})") from None
+    return path
+
+
 def existing_platform() -> Platform:
     """The platform on a home folder that must exist already. Raises BadInput."""
     home = open_home()[1]
-    if not home.database.exists():
+    if not usable(home.database, "DELIVERY_PLANE_HOME").exists():
         raise BadInput(f"{home.root}: no ledger here; run a delivery first, or set DELIVERY_PLANE_HOME")
     return open_platform(home)
 

@@ -94,9 +94,14 @@ UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """(kind, version) to a function that returns the same fact one version later."""
 
 
+def _version(payload: dict[str, Any]) -> int:
+    version = payload.get("v")
+    return version if isinstance(version, int) else 0
+
+
 def parse_fact(payload: dict[str, Any]) -> Fact:
     """A fact from its recorded payload, of whatever version. Raises pydantic.ValidationError."""
-    while upcast := UPCASTS.get((payload.get("kind", ""), payload.get("v", 0))):
+    while upcast := UPCASTS.get((str(payload.get("kind")), _version(payload))):
         payload = upcast(payload)
     return _FACT.validate_python(payload)
 

@@ -81,10 +81,14 @@ class ClaimRefused(FactBase):
 
 
 class GateOpened(FactBase):
-    """A gate waits. `shown` is exactly what the approver sees; `digest` is its SHA-256."""
+    """A gate waits. `shown` is exactly what the approver sees; `digest` is its SHA-256.
+
+    Not for the seat: a release gate shows how the sealed test went.
+    """
 
     kind: Literal["gate_opened"] = "gate_opened"
     v: Literal[1] = 1
+    visibility: ClassVar[Visibility] = Visibility.OPERATOR
     gate_id: str
     gate: GateKind
     attempt: int

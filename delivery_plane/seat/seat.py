@@ -115,6 +115,7 @@ class Seat:
         The result comes as a `candidate_evaluated` fact and costs one dev evaluation.
         """
         with self._ledger.writing(self._delivery_id) as writer:
+            _refuse_closed(writer.record)
             visit = _open_visit(writer.record)
             if visit.stage is not StageName.EVAL:
                 raise BadInput(f"dev evaluations are for the eval stage; {visit.stage} is open")
@@ -129,8 +130,15 @@ class Seat:
 
     def withdraw(self, reason: str) -> None:
         """Give the delivery up."""
-        self._ledger.fact(self._delivery_id, SeatWithdrew(reason=reason), actor=f"seat:{self._identity.name}")
+        with self._ledger.writing(self._delivery_id) as writer:
+            _refuse_closed(writer.record)
+            writer.fact(SeatWithdrew(reason=reason), actor=f"seat:{self._identity.name}")
         self._wake()
+
+
+def _refuse_closed(record: Record) -> None:
+    if record.last(DeliveryClosed):
+        raise BadInput("the delivery is closed")
 
 
 def _open_visit(record: Record) -> StageOpened:

@@ -26,6 +26,7 @@ from delivery_plane.compute.plane import (
 from delivery_plane.entry import canonical, sha256
 from delivery_plane.errors import ComputeFault, attributed
 from delivery_plane.facts import ConfigRendered, DeploymentObserved, Offer, ProbeObserved
+from delivery_plane.files import write_whole
 
 _PACKAGE = "delivery_plane.compute.local"
 
@@ -95,7 +96,8 @@ class LocalPlane:
                 return Scored.model_validate_json(stored.read_bytes())
         scored: Scored = self._call("evaluation", "evaluate:score", model, items, self._device)
         if stored is not None:
-            _write_whole(stored, scored.model_dump_json().encode())
+            stored.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(stored, scored.model_dump_json().encode())
         return scored
 
     def register(self, model: ModelRef, out: Path, items: Path) -> Registration:
@@ -129,10 +131,3 @@ class LocalPlane:
                 "device": self._device,
             }
         return self._cache / "evaluations" / f"{sha256(canonical(named_by))}.json"
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(data)
-    Path(file.name).replace(path)

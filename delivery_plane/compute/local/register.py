@@ -22,6 +22,7 @@ from delivery_plane.compute.local.digests import (
 from delivery_plane.compute.local.models import load_model, load_tokenizer, use_device
 from delivery_plane.compute.local.tokens import left_padded, serving_prompts
 from delivery_plane.compute.plane import ModelRef, Registration
+from delivery_plane.delivery import LARGEST_NUMBER
 from delivery_plane.errors import ComputeFault
 from delivery_plane.rows import read_rows
 
@@ -147,9 +148,9 @@ def _logits(loaded: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Largest absolute difference; where either is not finite, nothing can be said to be equal."""
+    """Largest absolute difference; where either is not finite, the largest number that a record holds."""
     largest = float((one - other).abs().max())
-    return largest if largest == largest and largest != float("inf") else 1e30
+    return largest if largest <= LARGEST_NUMBER else float(LARGEST_NUMBER)
 
 
 def _template(folder: Path) -> str:

@@ -19,6 +19,7 @@ from delivery_plane.compute.local.probe import Distance, Probe, ProbeResult
 from delivery_plane.compute.local.recipes.sft import Sft, adapted, sft_trainer
 from delivery_plane.compute.local.tokens import render
 from delivery_plane.compute.plane import JobSpec, Resume, TrainStatus
+from delivery_plane.delivery import LARGEST_NUMBER
 from delivery_plane.errors import ComputeFault
 from delivery_plane.facts import CheckpointSaved, ProbeObserved
 from delivery_plane.rows import read_rows
@@ -121,7 +122,7 @@ class _Gate(TrainerCallback):
         found = self._probe.measure(model)
         distance = self._distance.of(model)
         # A record holds finite numbers only: weights that are not finite leave the last distance standing.
-        self._moved = distance if math.isfinite(distance) else self._moved
+        self._moved = self._moved if _finite(distance) is None else distance
         now = time.perf_counter()
         self.probe_seconds += now - probing
         pairs = list(zip(found.correct, self._base.correct, strict=True))
@@ -149,7 +150,8 @@ class _Gate(TrainerCallback):
 
 
 def _finite(value: float | None) -> float | None:
-    return float(value) if value is not None and math.isfinite(value) else None
+    """The number, or None for what a record cannot hold: no number, an infinite one, one beyond all sense."""
+    return float(value) if value is not None and abs(value) <= LARGEST_NUMBER else None
 
 
 def _check_inputs(job: JobSpec) -> None:
