@@ -126,7 +126,6 @@ def test_a_wrong_value_is_refused_with_the_field_s_name(stage: str, field: str, 
     ids=["intake", "plan", "eval", "card"],
 )
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e17])
-@pytest.mark.xfail(strict=True, reason="numbers that canonical JSON cannot hold pass the form check")
 def test_a_number_that_cannot_be_recorded_is_refused_by_form(
     stage: str, change: Callable[[float], dict[str, Any]], value: float
 ) -> None:
@@ -137,7 +136,6 @@ def _criterion(value: float) -> dict[str, Any]:
     return {"measure": "usd", "comparison": "above", "value": value, "at_fraction": 0.5}
 
 
-@pytest.mark.xfail(strict=True, reason="an integer above 2**53 passes the form check and breaks the ledger")
 def test_a_count_that_cannot_be_recorded_is_refused_by_form() -> None:
     why_not({**CLAIMS["intake"], "issues": [{"kind": "pii", "rows": 2**60, "action": "drop"}]})
 
@@ -153,7 +151,6 @@ def test_a_count_that_cannot_be_recorded_is_refused_by_form() -> None:
     ],
 )
 @pytest.mark.parametrize("value", ["\ud800", "x" * 1_000_000], ids=["half a character", "a megabyte"])
-@pytest.mark.xfail(strict=True, reason="plain strings have no bound and are not checked to be Unicode")
 def test_a_name_that_cannot_or_should_not_be_recorded_is_refused_by_form(
     stage: str, field: str, value: str
 ) -> None:
@@ -221,7 +218,6 @@ def test_a_refusal_never_repeats_what_was_sent(stage: str, data: st.DataObject) 
     ],
     ids=["field", "stage", "long field", "long stage"],
 )
-@pytest.mark.xfail(strict=True, reason="unknown names are repeated as they came: lines, escapes and all")
 def test_a_name_made_to_harm_is_not_repeated(payload: dict[str, Any]) -> None:
     said = why_not(payload)
     assert said.isprintable()

@@ -299,9 +299,6 @@ def test_an_edited_checkpoint_is_named_by_its_first_entry(
 
 
 @pytest.mark.parametrize("since", [0, 25, 10**9])
-@pytest.mark.xfail(
-    strict=True, reason="first_bad is taken from the tampered `since`, not from what was signed before"
-)
 def test_a_checkpoint_moved_by_its_own_word_is_named_by_its_first_entry(since: int) -> None:
     changed = unsigned(signed(record(), [10, 20, SIZE]), 1, since=since)
     result = verify(record(), changed, public(PLATFORM))
@@ -431,10 +428,6 @@ def vouched(result: Verification) -> int:
     return int(result.model_dump().get("signed", result.entries))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="entries after the last checkpoint are called verified, and nothing says that none is signed",
-)
 def test_entries_that_nothing_signed_are_told_apart() -> None:
     tail = [{**line, "idempotency_key": f"forged:{line['idempotency_key']}"} for line in record()[-3:]]
     result = verify(rehashed([*record(), *tail], SIZE + 1), signed(record(), [20, SIZE]), public(PLATFORM))
@@ -445,7 +438,6 @@ def test_entries_that_nothing_signed_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**60, "\ud800"])
-@pytest.mark.xfail(strict=True, reason="hashing a value that RFC 8785 has no form for raises out of verify")
 def test_a_value_without_a_canonical_form_is_a_bad_entry_not_a_crash(value: Any) -> None:
     lines = record()
     lines[6]["payload"]["extra"] = value
@@ -464,11 +456,7 @@ def test_a_value_without_a_canonical_form_is_a_bad_entry_not_a_crash(value: Any)
         ('{"a": 1}\n\n[1]\n', ":3: not a JSON object"),
         ('"text"\n', ":1: not a JSON object"),
         ("\ufeff{}\n", ":1: not JSON"),
-        pytest.param(
-            "[" * 100_000,
-            ":1: not",
-            marks=pytest.mark.xfail(strict=True, raises=RecursionError, reason="deep nesting is not caught"),
-        ),
+        pytest.param("[" * 100_000, ":1: not"),
     ],
 )
 def test_a_file_that_is_not_json_lines_is_bad_input_naming_the_line(

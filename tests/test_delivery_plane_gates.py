@@ -207,10 +207,6 @@ def signer_under_a_wrong_key(parts: Platform) -> Identity:
 
 
 @pytest.mark.parametrize("make", [poser, seat_with_a_borrowed_face, signer_under_a_wrong_key])
-@pytest.mark.xfail(
-    strict=True,
-    reason="role and public key are taken from the identity handed in, not from the registered one",
-)
 def test_what_an_identity_says_of_itself_counts_for_nothing(
     parts: Platform, make: Callable[[Platform], Identity]
 ) -> None:

@@ -236,9 +236,6 @@ def _intake(margin: float = 0.3, rows: int = 1) -> IntakeClaim:
         lambda: _intake(rows=2**60),
     ],
 )
-@pytest.mark.xfail(
-    strict=True, reason="a number without canonical JSON passes the form check and then breaks the ledger"
-)
 def test_a_number_that_cannot_be_recorded_is_the_seat_s_error_not_a_fault(
     parts: Platform, seat: Seat, make: Callable[[], Claim]
 ) -> None:
@@ -323,7 +320,6 @@ def test_evaluations_asked_for_at_once_are_each_on_record(parts: Platform, holde
         (lambda seat: seat.withdraw("no use"), SeatWithdrew),
     ],
 )
-@pytest.mark.xfail(strict=True, reason="only claims look whether the delivery is closed")
 def test_a_closed_delivery_takes_no_request_either(
     parts: Platform, seat: Seat, wakes: list[int], ask: Callable[[Seat], Any], kind: type[Any]
 ) -> None:
@@ -405,10 +401,6 @@ def test_nothing_the_seat_sees_tells_of_truth_fault_verdict_or_sealed_test(
     assert seat.record().verdicts() == []
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the release gate shows the sealed test's counts, and gate_opened is for the seat's eyes too",
-)
 def test_the_release_gate_does_not_tell_the_seat_how_the_sealed_test_went(
     judged: tuple[Platform, Seat],
 ) -> None:

@@ -129,9 +129,6 @@ def test_an_unknown_scenario_is_refused_saying_what_there_is(name: str) -> None:
     assert "scenario.toml" in said
 
 
-@pytest.mark.xfail(
-    strict=True, raises=OSError, reason="a name longer than a file's may be is looked up as a path"
-)
 def test_a_very_long_name_is_refused_like_any_other() -> None:
     refused(lambda: load_scenario("x" * 300))
 
@@ -164,7 +161,6 @@ def test_a_changed_file_is_read_anew_and_changes_the_digest(folder: Path) -> Non
 
 # --- a field broken
 
-OLD = pytest.mark.xfail(strict=True, reason="the message names no field, or none that is in the file")
 
 BROKEN: list[tuple[str, str, str]] = [
     ('name = "name-the-box"', 'name = "Bad Name"', "name:"),
@@ -202,16 +198,11 @@ BROKEN: list[tuple[str, str, str]] = [
     ("old", "new", "field"),
     [
         *BROKEN,
-        pytest.param("[[bases]]", "[bases]", "bases", marks=OLD),
-        pytest.param('path = "bases/micro_1/model"', "path = 5", "bases", marks=OLD),
-        pytest.param("version = 1", 'version = 1\nbases = "x"', "bases", marks=OLD),
-        pytest.param("version = 1", "version = 1\nbases = 5", "bases", marks=OLD),
-        pytest.param(
-            "usd = 0.10",
-            "usd = inf",
-            "budget.usd:",
-            marks=pytest.mark.xfail(strict=True, reason="an endless budget passes and cannot be recorded"),
-        ),
+        pytest.param("[[bases]]", "[bases]", "bases"),
+        pytest.param('path = "bases/micro_1/model"', "path = 5", "bases"),
+        pytest.param("version = 1", 'version = 1\nbases = "x"', "bases"),
+        pytest.param("version = 1", "version = 1\nbases = 5", "bases"),
+        pytest.param("usd = 0.10", "usd = inf", "budget.usd:"),
     ],
 )
 def test_a_broken_field_is_named_with_its_file(folder: Path, old: str, new: str, field: str) -> None:
@@ -384,16 +375,13 @@ def test_a_split_that_is_too_small_is_refused_and_nothing_is_left(
         ("private/sealed.jsonl", None, "sealed.jsonl: cannot be read"),
         ("private/planted.toml", "pii = [", "planted.toml"),
         pytest.param(
-            "private/planted.toml", "typos = 3\n", "planted.toml",
-            marks=pytest.mark.xfail(strict=True, reason="pydantic's own error comes out"),
+            "private/planted.toml", "typos = 3\n", "planted.toml"
         ),
         pytest.param(
-            "private/planted.toml", 'pii = "many"\n', "planted.toml",
-            marks=pytest.mark.xfail(strict=True, reason="pydantic's own error comes out"),
+            "private/planted.toml", 'pii = "many"\n', "planted.toml"
         ),
         pytest.param(
-            "private/planted.toml", "pii = -1\n", "planted.toml",
-            marks=pytest.mark.xfail(strict=True, reason="a negative count passes"),
+            "private/planted.toml", "pii = -1\n", "planted.toml"
         ),
     ],
 )  # fmt: skip
@@ -420,7 +408,6 @@ def generate(public_seed, sealed_key):
         public=rows("r"), probe=rows("p"), dev=rows("d"), sealed=rows("s"), planted={"pii": ["r1"]}
     )
 """
-RAW = pytest.mark.xfail(strict=True, reason="what a generator raises or returns is not checked")
 
 
 @pytest.mark.parametrize(
@@ -428,11 +415,11 @@ RAW = pytest.mark.xfail(strict=True, reason="what a generator raises or returns 
     [
         ("from types", "from nowhere"),
         ("def generate(", "def ("),
-        pytest.param("def generate(", "def make(", marks=RAW),
-        pytest.param("    def rows", '    raise RuntimeError("two\\nlines")\n\n    def rows', marks=RAW),
-        pytest.param('{"pii": ["r1"]}', '{"typos": ["r1"]}', marks=RAW),
-        pytest.param('answer="a", ', "", marks=RAW),
-        pytest.param('probe=rows("p"), ', "", marks=RAW),
+        pytest.param("def generate(", "def make("),
+        pytest.param("    def rows", '    raise RuntimeError("two\\nlines")\n\n    def rows'),
+        pytest.param('{"pii": ["r1"]}', '{"typos": ["r1"]}'),
+        pytest.param('answer="a", ', ""),
+        pytest.param('probe=rows("p"), ', ""),
     ],
 )
 def test_a_broken_generator_is_refused_by_file(folder: Path, home: Home, old: str, new: str) -> None:
@@ -444,10 +431,6 @@ def test_a_broken_generator_is_refused_by_file(folder: Path, home: Home, old: st
     assert "generator.py" in refused(lambda: materialise(load_scenario(str(folder)), home))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="threads share the names of files written aside, and read the secret before it is written",
-)
 def test_two_deliveries_that_open_at_once_get_the_same_whole_data(tmp_path: Path) -> None:
     scenario = load_scenario("support-intents")
     for number in range(4):
