@@ -214,7 +214,7 @@ def test_a_bad_settings_file_is_named(place: Path, text: str, said: str, command
         ("DELIVERY_PLANE_DEADLINES__SPEND_SECONDS", "soon", "deadlines.spend_seconds"),
         ("DELIVERY_PLANE_DEADLINES__SPENT", "1", "deadlines.spent"),
         ("DELIVERY_PLANE_DEADLINES", "[]", "deadlines"),
-        pytest.param(
+        (
             "DELIVERY_PLANE_DEADLINES", "soon", "DELIVERY_PLANE_"
         ),
     ],
@@ -566,9 +566,7 @@ def test_a_ledger_that_is_no_database_is_no_traceback(place: Path) -> None:
     [
         "",
         "{}",
-        pytest.param(
-            '{"name": "platform", "role": "platform", "public_key": "", "private_key": "no hex", "created_at": ""}'
-        ),
+        '{"name": "platform", "role": "platform", "public_key": "", "private_key": "no hex", "created_at": ""}',
     ],
     ids=["empty", "no fields", "no key"],
 )

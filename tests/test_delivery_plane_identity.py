@@ -75,7 +75,7 @@ NO_NAMES = [
     "name",
     [
         *NO_NAMES,
-        pytest.param("a\n"),
+        "a\n",
     ],
 )
 def test_a_name_that_could_leave_the_folder_is_refused(folder: Path, name: str) -> None:
@@ -162,10 +162,10 @@ def damage(folder: Path, damaged: str | dict[str, object]) -> None:
         {"role": "king"},
         {"note": "x"},
         {"private_key": None},
-        pytest.param({"private_key": "no hex"}),
-        pytest.param({"private_key": "ab"}),
-        pytest.param({"public_key": "11" * 32}),
-        pytest.param({"name": "bob"}),
+        {"private_key": "no hex"},
+        {"private_key": "ab"},
+        {"public_key": "11" * 32},
+        {"name": "bob"},
     ],
     ids=str,
 )

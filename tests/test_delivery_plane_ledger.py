@@ -114,10 +114,8 @@ def test_an_unknown_delivery_is_bad_input_and_writes_nothing(parts: Platform) ->
         "UPDATE OR REPLACE entry SET number = 1 WHERE number = 2",
         "DELETE FROM entry WHERE number = 3",
         "DELETE FROM entry",
-        pytest.param(
-            "INSERT OR REPLACE INTO entry SELECT id, delivery_id, number, type, kind, stage, attempt, visibility,"
-            " 'mallory', recorded_at, idempotency_key, payload, prev_hash, hash FROM entry WHERE number = 2"
-        ),
+        "INSERT OR REPLACE INTO entry SELECT id, delivery_id, number, type, kind, stage, attempt, visibility,"
+        " 'mallory', recorded_at, idempotency_key, payload, prev_hash, hash FROM entry WHERE number = 2",
     ],
 )
 def test_the_database_refuses_to_change_or_remove_an_entry(parts: Platform, statement: str) -> None:
@@ -148,8 +146,8 @@ def test_triggers_that_somebody_removed_are_back_when_the_ledger_opens(parts: Pl
         ("DELETE FROM entry WHERE number > 4", 5),
         ("DELETE FROM entry", 1),
         ("UPDATE entry SET number = number + 10 WHERE number > 3", 4),
-        pytest.param("UPDATE entry SET payload = 'no JSON' WHERE number = 3", 3),
-        pytest.param("UPDATE entry SET visibility = 'everybody' WHERE number = 3", 3),
+        ("UPDATE entry SET payload = 'no JSON' WHERE number = 3", 3),
+        ("UPDATE entry SET visibility = 'everybody' WHERE number = 3", 3),
     ],
 )
 def test_a_tampered_database_does_not_verify_and_the_entry_is_named(

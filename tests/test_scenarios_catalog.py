@@ -198,11 +198,11 @@ BROKEN: list[tuple[str, str, str]] = [
     ("old", "new", "field"),
     [
         *BROKEN,
-        pytest.param("[[bases]]", "[bases]", "bases"),
-        pytest.param('path = "bases/micro_1/model"', "path = 5", "bases"),
-        pytest.param("version = 1", 'version = 1\nbases = "x"', "bases"),
-        pytest.param("version = 1", "version = 1\nbases = 5", "bases"),
-        pytest.param("usd = 0.10", "usd = inf", "budget.usd:"),
+        ("[[bases]]", "[bases]", "bases"),
+        ('path = "bases/micro_1/model"', "path = 5", "bases"),
+        ("version = 1", 'version = 1\nbases = "x"', "bases"),
+        ("version = 1", "version = 1\nbases = 5", "bases"),
+        ("usd = 0.10", "usd = inf", "budget.usd:"),
     ],
 )
 def test_a_broken_field_is_named_with_its_file(folder: Path, old: str, new: str, field: str) -> None:
@@ -374,13 +374,13 @@ def test_a_split_that_is_too_small_is_refused_and_nothing_is_left(
         ("public/rows.jsonl", rows(5, "r") * 2, "row ids are not unique"),
         ("private/sealed.jsonl", None, "sealed.jsonl: cannot be read"),
         ("private/planted.toml", "pii = [", "planted.toml"),
-        pytest.param(
+        (
             "private/planted.toml", "typos = 3\n", "planted.toml"
         ),
-        pytest.param(
+        (
             "private/planted.toml", 'pii = "many"\n', "planted.toml"
         ),
-        pytest.param(
+        (
             "private/planted.toml", "pii = -1\n", "planted.toml"
         ),
     ],
@@ -415,11 +415,11 @@ def generate(public_seed, sealed_key):
     [
         ("from types", "from nowhere"),
         ("def generate(", "def ("),
-        pytest.param("def generate(", "def make("),
-        pytest.param("    def rows", '    raise RuntimeError("two\\nlines")\n\n    def rows'),
-        pytest.param('{"pii": ["r1"]}', '{"typos": ["r1"]}'),
-        pytest.param('answer="a", ', ""),
-        pytest.param('probe=rows("p"), ', ""),
+        ("def generate(", "def make("),
+        ("    def rows", '    raise RuntimeError("two\\nlines")\n\n    def rows'),
+        ('{"pii": ["r1"]}', '{"typos": ["r1"]}'),
+        ('answer="a", ', ""),
+        ('probe=rows("p"), ', ""),
     ],
 )
 def test_a_broken_generator_is_refused_by_file(folder: Path, home: Home, old: str, new: str) -> None:

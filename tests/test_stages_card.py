@@ -310,7 +310,7 @@ def bomb(levels: int) -> str:
 @pytest.mark.parametrize(
     "markdown",
     [
-        pytest.param(bomb(6)),
+        bomb(6),
         bomb(2),
         "---\nbase_model: &a [*a]\nlicense: mit\nlanguage: en\n---\n",
     ],
