@@ -19,6 +19,7 @@ from ledgers import DELIVERY, open_delivery, replay, unlocked
 
 from delivery_plane.cli.app import main
 from delivery_plane.delivery import GateKind, GateRequest
+from delivery_plane.entry import entry_hash
 from delivery_plane.settings import Home
 from workflows.platform import Platform, open_platform
 
@@ -457,6 +458,16 @@ def test_a_tampered_export_names_the_entry_and_exits_one(export: Path) -> None:
     assert "NOT VERIFIED: first bad entry 7: content does not match its hash" in ran.out
     (found,) = json.loads(run("ledger", "verify", str(export), "--json").out)
     assert (found["verified"], found["first_bad"]) == (False, 7)
+
+
+def test_entries_that_nothing_signed_are_told_apart(export: Path) -> None:
+    last = json.loads(export.read_text().split("\n")[-2])
+    forged = {**last, "number": last["number"] + 1, "prev_hash": last["hash"], "idempotency_key": "forged"}
+    with export.open("a") as file:
+        file.write(json.dumps({**forged, "hash": entry_hash(forged)}) + "\n")
+    assert "not signed" in run("ledger", "verify", str(export)).out
+    (found,) = json.loads(run("ledger", "verify", str(export), "--json").out)
+    assert found["signed"] == found["entries"] - 1 == last["number"]
 
 
 def test_a_key_from_elsewhere_does_not_verify(export: Path, place: Path) -> None:

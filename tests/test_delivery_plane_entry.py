@@ -248,7 +248,7 @@ def test_a_record_left_alone_verifies_however_often_it_was_signed(sizes: list[in
 def test_a_changed_record_is_found_out_and_its_first_bad_entry_named(
     mutate: Callable[[list[Line], int, Draw], Mutated],
 ) -> None:
-    @settings(deadline=None, max_examples=30)
+    @settings(deadline=None, max_examples=20)
     @given(number=NUMBERS, sizes=SIZES, data=st.data())
     def property_(number: int, sizes: list[int], data: st.DataObject) -> None:
         checkpoints = signed(record(), sizes)
@@ -306,7 +306,7 @@ def test_a_checkpoint_moved_by_its_own_word_is_named_by_its_first_entry(since: i
     assert result.first_bad == 11
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(sizes=SIZES.filter(lambda sizes: len(sizes) > 1), data=st.data())
 def test_a_checkpoint_removed_moved_or_repeated_is_found_out(sizes: list[int], data: st.DataObject) -> None:
     checkpoints = signed(record(), sizes)
@@ -408,7 +408,7 @@ def foreign(lines: list[Line], number: int, draw: Draw) -> Mutated:  # noqa: ARG
 def test_what_nothing_signed_yet_must_still_follow_the_chain(
     mutate: Callable[[list[Line], int, Draw], Mutated],
 ) -> None:
-    @settings(deadline=None, max_examples=15)
+    @settings(deadline=None, max_examples=10)
     @given(number=st.integers(SIGNED + 1, SIZE - 1), data=st.data())
     def property_(number: int, data: st.DataObject) -> None:
         checkpoints = signed(record(), [20, SIGNED])

@@ -103,7 +103,7 @@ def test_a_selector_removes_exactly_what_it_names(name: Any) -> None:
     ]
 
 
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=3)
 @given(order=st.permutations(sorted(DROPS)))
 def test_all_selectors_leave_no_issue_whatever_their_order(order: list[Any]) -> None:
     left, removed = select(

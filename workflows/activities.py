@@ -7,7 +7,7 @@ from typing import Literal
 
 from temporalio import activity
 
-from delivery_plane.claims import EvalClaim, IntakeClaim
+from delivery_plane.claims import EvalClaim, IntakeClaim, one_line
 from delivery_plane.delivery import (
     STAGES,
     DeliverySpec,
@@ -19,6 +19,7 @@ from delivery_plane.delivery import (
     StageRequest,
     VerdictReceipt,
 )
+from delivery_plane.errors import BadInput
 from delivery_plane.facts import (
     BudgetReserved,
     BudgetSettled,
@@ -56,6 +57,7 @@ from workflows.messages import (
     DeliveryReceipt,
     Desk,
     EvaluationOrder,
+    EvaluationReceipt,
     Fault,
     FlagAnswered,
     FlagRequest,
@@ -233,8 +235,8 @@ class DeliveryActivities:
                 visit.append(fact)
 
     @activity.defn
-    def evaluate(self, order: EvaluationOrder) -> None:
-        """One dev look that the seat asked for."""
+    def evaluate(self, order: EvaluationOrder) -> EvaluationReceipt:
+        """One dev look that the seat asked for, if the budget allows."""
         request = StageRequest(delivery_id=order.delivery_id, stage=StageName.EVAL, attempt=order.attempt)
         with visiting(self._platform, request) as visit:
             asked = next(
@@ -244,6 +246,10 @@ class DeliveryActivities:
             )
             for fact in Eval().look(visit.context, asked.request_id, asked.candidate):
                 visit.append(fact)
+        reserved = self._ledger.record(order.delivery_id).facts(BudgetReserved)
+        return EvaluationReceipt(
+            granted=all(fact.value.granted for fact in reserved if fact.value.work_id == order.request_id)
+        )
 
     @activity.defn
     def judge_stage(self, request: StageRequest) -> VerdictReceipt:
@@ -267,7 +273,11 @@ class DeliveryActivities:
         identity = self._platform.identities.get(f"seat-{spec.seat}")
         brief = load_scenario(spec.scenario).brief
         seat = Seat(self._ledger, turn.delivery_id, identity, brief, wake=lambda: None)
-        script.play(seat, Turn(turn.stage, turn.attempt, turn.flag_id, spec.on_flag))
+        try:
+            script.play(seat, Turn(turn.stage, turn.attempt, turn.flag_id, spec.on_flag))
+        except (BadInput, LookupError) as error:
+            # A script that does not know how to go on has given up; the platform is not to blame.
+            seat.withdraw(f"the script cannot go on: {one_line(error, 500)}")
         return len(self._ledger.entries(turn.delivery_id)) > before
 
     @activity.defn

@@ -126,7 +126,9 @@ class DeliveryWorkflow:
                     order = EvaluationOrder(
                         delivery_id=request.delivery_id, attempt=request.attempt, request_id=look
                     )
-                    await self._do(Do.evaluate, order, queue=COMPUTE_QUEUE, hours=24)
+                    receipt = await self._do(Do.evaluate, order, queue=COMPUTE_QUEUE, hours=24)
+                    if not receipt.granted:
+                        raise _Ended
                 continue
             if desk.claim_entry is not None:
                 return desk

@@ -74,6 +74,12 @@ class EvaluationOrder(Frozen):
     request_id: str
 
 
+class EvaluationReceipt(Frozen):
+    """Whether the budget allowed the look."""
+
+    granted: bool
+
+
 class SeatTurn(Frozen):
     """A scripted seat's turn: a stage visit, or a flag on its job."""
 

@@ -119,7 +119,8 @@ class Seat:
             visit = _open_visit(writer.record)
             if visit.stage is not StageName.EVAL:
                 raise BadInput(f"dev evaluations are for the eval stage; {visit.stage} is open")
-            known = {"base", *(fact.value.job_id for fact in writer.record.facts(JobEnded))}
+            jobs = (fact.value for fact in writer.record.facts(JobEnded))
+            known = {"base", *(job.job_id for job in jobs if job.checkpoint_digest)}
             if candidate not in known:
                 raise BadInput(f"no candidate {candidate}; there are: {', '.join(sorted(known))}")
             made = len(writer.record.facts(EvaluationRequested))
