@@ -170,6 +170,11 @@ def verify(
         if number <= len(signed) and entry.hash != signed[number - 1]:
             return bad(number, "hash differs from the signed checkpoint: rewritten after signing")
         previous = entry.hash
+    closed = next(
+        (at for at, fields in enumerate(lines, start=1) if fields["kind"] == "delivery_closed"), None
+    )
+    if closed is not None and closed <= len(signed) < len(lines):
+        return bad(len(signed) + 1, "appended after the delivery was closed and signed")
     if len(lines) < len(signed):
         return bad(len(lines) + 1, f"missing: {len(signed)} entries were signed, {len(lines)} are here")
     return Verification(

@@ -142,6 +142,8 @@ class Gates:
                     seconds_open=(utc_now() - datetime.fromisoformat(opened.opened_at)).total_seconds(),
                 )
                 writer.fact(fact, key=f"gate:{gate_id}:decided", actor=f"approver:{identity.name}")
+        # A decision may come after the delivery has closed and signed its head: what is refused then is signed too.
+        self._ledger.checkpoint(delivery_id)
         if refusal:
             raise DecisionRefused(refusal)
         return fact

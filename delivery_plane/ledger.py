@@ -344,6 +344,8 @@ class Ledger:
             raise LedgerFault("this ledger was opened without the platform's key and cannot sign")
         with self.writing(delivery_id) as writer:  # serialised: two signers never write the same span
             done = self.checkpoints(delivery_id)
+            if done:
+                self._still_holds(done[-1], writer.entries)
             if done and done[-1].size == len(writer.entries):
                 return done[-1]
             signed = sign_checkpoint(
@@ -355,6 +357,14 @@ class Ledger:
             with attributed(LedgerFault, f"write head of {delivery_id}"):
                 _append_line(self.head_file(delivery_id), canonical(signed.model_dump(mode="json")))
         return signed
+
+    @staticmethod
+    def _still_holds(last: Checkpoint, entries: Sequence[Entry]) -> None:
+        """Raise LedgerFault rather than put a new signature over a record that left its last signed head."""
+        if len(entries) < last.size or entries[last.size - 1].hash != last.root:
+            raise LedgerFault(
+                f"{last.origin} no longer holds the {last.size} entries that were signed; see `ledger verify`"
+            )
 
     def verify(self, delivery_id: str, public_key: str) -> Verification:
         """Check a delivery's chain against its signed checkpoints."""

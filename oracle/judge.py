@@ -24,6 +24,7 @@ from delivery_plane.entry import Entry, canonical
 from delivery_plane.errors import BadInput
 from delivery_plane.facts import (
     AcceptanceTested,
+    AcceptanceUnmeasured,
     ArtifactRegistered,
     BudgetReserved,
     DeliveryCancelled,
@@ -32,7 +33,6 @@ from delivery_plane.facts import (
     FlagResolved,
     GateDecided,
     JobEnded,
-    MeasurementFailed,
     PlantedTruth,
     SeatSilent,
     SeatWithdrew,
@@ -43,8 +43,6 @@ from oracle.acceptance import decide
 from oracle.rules import RULES
 from oracle.rules.rule import Visit, examine
 
-ACCEPTANCE = "acceptance"
-"""What a `MeasurementFailed` fact names when the sealed test could not be run."""
 ACCEPTANCE_NEEDS = (StageName.REGISTER,)
 """Stages in which nothing may be unscored if a delivery is to be accepted."""
 
@@ -164,9 +162,9 @@ def _acceptance(record: Record) -> Acceptance | None:
 def _tested(record: Record, before_release: bool) -> Outcome:
     """The outcome of a delivery that nothing ended before its sealed test, and that was not rejected by it."""
     if _acceptance(record) is None:
-        failures = [item.value for item in record.facts(MeasurementFailed) if item.value.what == ACCEPTANCE]
+        unmeasured = record.last(AcceptanceUnmeasured)
         # The base answered and the delivered model could not: it was not shown to be better.
-        candidate_failed = bool(failures) and failures[-1].control == "base_works"
+        candidate_failed = unmeasured is not None and unmeasured.value.control == "base_works"
         return Outcome.REJECTED_NOT_BETTER if candidate_failed else Outcome.PLATFORM_FAULT
     statuses = {verdict.value.stage: verdict.value for verdict in record.verdicts()}
     for stage in ACCEPTANCE_NEEDS:

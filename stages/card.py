@@ -102,4 +102,8 @@ def prints(value: float, text: str) -> bool:
     digits = len(mantissa.partition(".")[2])
     if exponent:
         return f"{value:.{digits}e}" == f"{float(plain):.{digits}e}"
-    return any(f"{scaled:.{digits}f}" == plain for scaled in (value, 100 * value))
+    # A share rounded to a whole number says nothing: 0.54 is not 1.
+    telling = [
+        scaled for scaled in (value, 100 * value) if digits or scaled == round(scaled) or abs(scaled) >= 10
+    ]
+    return any(f"{scaled:.{digits}f}" == plain for scaled in telling)

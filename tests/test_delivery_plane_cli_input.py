@@ -460,12 +460,14 @@ def test_a_tampered_export_names_the_entry_and_exits_one(export: Path) -> None:
     assert (found["verified"], found["first_bad"]) == (False, 7)
 
 
-def test_entries_that_nothing_signed_are_told_apart(export: Path) -> None:
+def test_entries_appended_after_the_signed_end_do_not_verify(export: Path) -> None:
     last = json.loads(export.read_text().split("\n")[-2])
     forged = {**last, "number": last["number"] + 1, "prev_hash": last["hash"], "idempotency_key": "forged"}
     with export.open("a") as file:
         file.write(json.dumps({**forged, "hash": entry_hash(forged)}) + "\n")
-    assert "not signed" in run("ledger", "verify", str(export)).out
+    ran = run("ledger", "verify", str(export))
+    assert ran.code == 1
+    assert "appended after the delivery was closed and signed" in ran.out
     (found,) = json.loads(run("ledger", "verify", str(export), "--json").out)
     assert found["signed"] == found["entries"] - 1 == last["number"]
 

@@ -138,7 +138,13 @@ def test_what_is_no_fact_is_refused(payload: dict[str, Any]) -> None:
 
 def test_only_private_truth_is_kept_from_the_seat_and_only_the_fault_from_the_oracle() -> None:
     operator = {kind.__name__ for kind in KINDS if kind.visibility is Visibility.OPERATOR}
-    assert operator == {"PlantedTruth", "FaultPlanted", "GateOpened", "AcceptanceTested"}
+    assert operator == {
+        "PlantedTruth",
+        "FaultPlanted",
+        "GateOpened",
+        "AcceptanceTested",
+        "AcceptanceUnmeasured",
+    }
     assert [kind.__name__ for kind in KINDS if not kind.for_oracle] == ["FaultPlanted"]
 
 

@@ -587,3 +587,15 @@ def test_a_damaged_entry_is_a_ledger_fault_for_writers_too(parts: Platform) -> N
         parts.ledger.entries(DELIVERY)
     with pytest.raises(LedgerFault):
         parts.ledger.fact(DELIVERY, note(2))
+
+
+def test_no_head_is_signed_over_a_record_that_left_its_last_one(parts: Platform) -> None:
+    for number in range(4):
+        parts.ledger.fact(DELIVERY, note(number))
+    parts.ledger.checkpoint(DELIVERY)
+    unlocked(parts).execute("DELETE FROM entry WHERE number > 2")
+    with pytest.raises(LedgerFault, match="no longer holds the 4 entries"):
+        parts.ledger.checkpoint(DELIVERY)
+    parts.ledger.fact(DELIVERY, note(4))
+    with pytest.raises(LedgerFault, match="no longer holds"):
+        parts.ledger.checkpoint(DELIVERY)

@@ -25,13 +25,13 @@ from records import (
 from delivery_plane.delivery import STAGES, Amounts, GateDecision, GateKind, Outcome, StageName, VerdictStatus
 from delivery_plane.entry import Entry
 from delivery_plane.facts import (
+    AcceptanceUnmeasured,
     BudgetReserved,
     DeliveryCancelled,
     DeliveryFaulted,
     FactBase,
     FaultPlanted,
     FlagResolved,
-    MeasurementFailed,
     SeatSilent,
     SeatWithdrew,
 )
@@ -200,8 +200,8 @@ def test_an_unscored_registration_is_never_accepted() -> None:
 )
 def test_a_sealed_test_that_could_not_be_run(control: str, expected: Outcome) -> None:
     b = Builder(played(CARD))
-    fields = {"what": "acceptance", "subject": "artifact", "tries": 2, "control": control, "error": "died"}
-    b.fact(MeasurementFailed.model_validate(fields), CARD, 1)
+    fields = {"tries": 2, "control": control, "error": "died"}
+    b.fact(AcceptanceUnmeasured.model_validate(fields))
     assert outcome(b.entries) == (expected, (expected,))
 
 

@@ -251,6 +251,10 @@ def test_a_number_in_another_dress_is_listed_too(text: str) -> None:
     assert checked(FRONT + BODY + f"We reach {text}\n").uncited_numbers
 
 
+def test_a_share_rounded_to_a_whole_number_is_not_supported() -> None:
+    assert checked(FRONT + BODY + "We reach 1 point\n", number("uplift", 0.54)).uncited_numbers == ("1",)
+
+
 def test_thousands_may_be_set_apart() -> None:
     text = FRONT + BODY + "Trained on 48,000 tokens\n"
     assert checked(text, number("tokens", 48_000, "job_ended")).uncited_numbers == ()

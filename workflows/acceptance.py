@@ -8,9 +8,9 @@ from delivery_plane.delivery import Outcome, StageName, StageRequest
 from delivery_plane.errors import ComputeFault
 from delivery_plane.facts import (
     AcceptanceTested,
+    AcceptanceUnmeasured,
     ArtifactRegistered,
     FactBase,
-    MeasurementFailed,
     StageOpened,
 )
 from delivery_plane.record import Record
@@ -39,7 +39,7 @@ def run_acceptance(platform: Platform, delivery_id: str) -> AcceptanceReceipt:
     with platform.ledger.writing(delivery_id) as writer:
         # The test belongs to no stage: it comes after all of them.
         written = writer.fact(fact, key="acceptance:measured").fact()
-        if isinstance(written, MeasurementFailed):
+        if isinstance(written, AcceptanceUnmeasured):
             return AcceptanceReceipt(accepted=False if written.control == "base_works" else None)
         verdict = judge_acceptance(Record(writer.entries, for_oracle=True))
         if verdict is None:  # what was measured is not this delivery's test: never a zero
@@ -75,13 +75,13 @@ def _counts(plane: ComputePlane, base_path: Path, artifact: Path, sealed: Path) 
     )
 
 
-def _unmeasured(plane: ComputePlane, base_path: Path, sealed: Path, fault: ComputeFault) -> MeasurementFailed:
+def _unmeasured(
+    plane: ComputePlane, base_path: Path, sealed: Path, fault: ComputeFault
+) -> AcceptanceUnmeasured:
     """The base is the control: if it can be measured and the artifact cannot, the artifact is to blame."""
     control: Literal["base_works", "base_fails"] = "base_works"
     try:
         plane.evaluate(ModelRef(base_path=base_path), sealed)
     except ComputeFault:
         control = "base_fails"
-    return MeasurementFailed(
-        what="acceptance", subject="artifact", tries=2, control=control, error=str(fault)[:500]
-    )
+    return AcceptanceUnmeasured(tries=2, control=control, error=str(fault)[:500])

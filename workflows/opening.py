@@ -56,3 +56,4 @@ def open_delivery(platform: Platform, spec: DeliverySpec) -> None:
         writer.fact(truth)
         if spec.fault:
             writer.fact(FaultPlanted(fault=spec.fault))
+    platform.ledger.checkpoint(spec.delivery_id)

@@ -19,6 +19,7 @@ from delivery_plane.facts.data import (
 )
 from delivery_plane.facts.delivered import (
     AcceptanceTested,
+    AcceptanceUnmeasured,
     ArtifactRegistered,
     CanaryStep,
     CandidateEvaluated,
@@ -84,7 +85,8 @@ Fact = Annotated[
     | DeploymentObserved
     | MetersRead
     | CardChecked
-    | AcceptanceTested,
+    | AcceptanceTested
+    | AcceptanceUnmeasured,
     Field(discriminator="kind"),
 ]
 
@@ -109,6 +111,7 @@ def parse_fact(payload: dict[str, Any]) -> Fact:
 __all__ = [
     "UPCASTS",
     "AcceptanceTested",
+    "AcceptanceUnmeasured",
     "ArtifactRegistered",
     "BudgetReserved",
     "BudgetSettled",

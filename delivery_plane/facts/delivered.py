@@ -21,6 +21,17 @@ class MeasurementFailed(FactBase):
         return f"{self.what}:{self.subject}"
 
 
+class AcceptanceUnmeasured(FactBase):
+    """The sealed test could not be run on the artifact. The base is the control. Operator only."""
+
+    kind: Literal["acceptance_unmeasured"] = "acceptance_unmeasured"
+    v: Literal[1] = 1
+    visibility: ClassVar[Visibility] = Visibility.OPERATOR
+    tries: int
+    control: Literal["base_works", "base_fails"]
+    error: str
+
+
 class CandidateEvaluated(FactBase):
     """One look at the dev split: a candidate paired with the base, greedy, same template both sides."""
 

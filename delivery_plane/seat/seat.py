@@ -94,6 +94,7 @@ class Seat:
                     claim, key=key, stage=stage, attempt=attempt, actor=f"seat:{self._identity.name}"
                 )
         if refusal:
+            self._ledger.checkpoint(self._delivery_id)
             raise ClaimNotTaken(f"claim for {claim.stage} not taken: {refusal.why}")
         self._wake()
         return entry.number
