@@ -20,6 +20,7 @@ help:  ## this list
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
 	  { rm -rf .venv; echo "make: '$(PYTHON) -m venv' failed: it needs Python 3.11 to 3.13 with venv (Debian: python3-venv); name another with PYTHON=..." >&2; exit 1; }
+	@echo "Installing into .venv: two to four minutes the first time."
 	$(BIN)/pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
 	@touch $@
 
