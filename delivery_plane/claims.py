@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from delivery_plane.delivery import Amounts, Frozen, StageName
-from delivery_plane.errors import BadInput
+from delivery_plane.errors import BadInput, one_line
 
 Text = Annotated[str, Field(max_length=4000)]
 Name = Annotated[str, Field(max_length=200)]
@@ -221,12 +221,6 @@ def problems(error: ValidationError) -> str:
         for item in error.errors(include_url=False, include_input=False, include_context=False)
     ]
     return "; ".join(found[:6]) + ("" if len(found) <= 6 else f"; and {len(found) - 6} more")
-
-
-def one_line(text: object, longest: int) -> str:
-    """Text from outside as part of one line: no control characters, and no longer than `longest`."""
-    shown = "".join(c if c.isprintable() else " " for c in " ".join(str(text).split()))
-    return shown if len(shown) <= longest else shown[: longest - 3] + "..."
 
 
 def stage_of(claim: Claim) -> StageName | None:

@@ -16,9 +16,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import ValidationError
 
-from delivery_plane.claims import Claim, one_line, parse_claim, problems
+from delivery_plane.claims import Claim, parse_claim, problems
 from delivery_plane.delivery import Frozen, StageName
-from delivery_plane.errors import BadInput
+from delivery_plane.errors import BadInput, one_line
 from delivery_plane.facts import Fact, Visibility, parse_fact
 
 GENESIS = "0" * 64

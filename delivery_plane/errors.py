@@ -45,6 +45,12 @@ class ServerFault(DeliveryPlaneError):
     """Temporal could not be reached, or nobody polls the queue that was asked."""
 
 
+def one_line(text: object, longest: int) -> str:
+    """Text from outside as part of one line: no control characters, and no longer than `longest`."""
+    shown = "".join(c if c.isprintable() else " " for c in " ".join(str(text).split()))
+    return shown if len(shown) <= longest else shown[: longest - 3] + "..."
+
+
 @contextmanager
 def attributed(boundary: type[DeliveryPlaneError], doing: str) -> Iterator[None]:
     """Re-raise any foreign exception inside as `boundary`, saying what was being done."""

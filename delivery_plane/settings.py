@@ -14,9 +14,9 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from delivery_plane.claims import one_line, problems
+from delivery_plane.claims import problems
 from delivery_plane.delivery import Deadlines
-from delivery_plane.errors import BadInput, MachineUnfit
+from delivery_plane.errors import BadInput, MachineUnfit, one_line
 
 
 class Settings(BaseSettings):

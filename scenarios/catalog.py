@@ -17,9 +17,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from delivery_plane.claims import one_line, problems
+from delivery_plane.claims import problems
 from delivery_plane.entry import sha256
-from delivery_plane.errors import BadInput
+from delivery_plane.errors import BadInput, one_line
 from delivery_plane.files import write_once, write_whole
 from delivery_plane.rows import read_rows, write_rows
 from delivery_plane.scenario import (

@@ -7,7 +7,7 @@ from typing import Literal
 
 from temporalio import activity
 
-from delivery_plane.claims import EvalClaim, IntakeClaim, one_line
+from delivery_plane.claims import EvalClaim, IntakeClaim
 from delivery_plane.delivery import (
     STAGES,
     DeliverySpec,
@@ -19,7 +19,7 @@ from delivery_plane.delivery import (
     StageRequest,
     VerdictReceipt,
 )
-from delivery_plane.errors import BadInput
+from delivery_plane.errors import BadInput, one_line
 from delivery_plane.facts import (
     BudgetReserved,
     BudgetSettled,

@@ -7,8 +7,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 from delivery_plane import __version__
-from delivery_plane.claims import one_line
-from delivery_plane.errors import DeliveryPlaneError, LedgerFault
+from delivery_plane.errors import DeliveryPlaneError, LedgerFault, one_line
 
 app = App(
     name="delivery-plane",
