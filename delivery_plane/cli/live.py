@@ -30,9 +30,8 @@ from delivery_plane.record import Record
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def sparkline(values: list[float]) -> str:
-    """Values as bars between their least and greatest."""
-    low, high = min(values), max(values)
+def sparkline(values: list[float], low: float, high: float) -> str:
+    """Values as bars between two bounds."""
     span = (high - low) or 1.0
     return "".join(_BLOCKS[round((value - low) / span * (len(_BLOCKS) - 1))] for value in values)
 
@@ -75,9 +74,11 @@ def _curves(record: Record) -> list[Text]:
     last = probes[-1]
     lines = [Text(f"{job.value.job_id}: step {last.step} of {job.value.steps}, {last.device_seconds:.0f} s")]
     if losses:
-        lines.append(Text(f"  train loss  {sparkline(losses)}  {losses[0]:.2f} to {losses[-1]:.2f}"))
+        lines.append(
+            Text(f"  train loss  {sparkline(losses, 0.0, max(losses))}  {losses[0]:.2f} to {losses[-1]:.2f}")
+        )
     lines.append(
-        Text(f"  probe right {sparkline([0.0, *right])[1:]}  {last.probe_correct} of {last.probe_items}"
+        Text(f"  probe right {sparkline(right, 0.0, 1.0)}  {last.probe_correct} of {last.probe_items}"
              f" (base {last.base_correct})")
     )  # fmt: skip
     for flag in record.facts(FlagRaised):
