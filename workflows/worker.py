@@ -1,7 +1,7 @@
 """A worker on any Temporal server: `governance` (orders, judges, drives scripted seats) or `compute`."""
 
 import asyncio
-import contextlib
+import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,7 +24,8 @@ from workflows.delivery import DeliveryWorkflow
 from workflows.messages import GOVERNANCE_QUEUE
 from workflows.platform import Platform
 
-THREADS = 16
+GOVERNANCE_STEPS = 16
+"""Steps a governance worker takes at once: they wait for disk and for scripted seats."""
 COMPUTE_TRIES = 3
 """A plane that fails this often on one step has failed; a ledger that fails is waited for."""
 
@@ -63,6 +64,8 @@ def build_worker(
         for name in dir(activities)
         if callable(method := getattr(activities, name)) and hasattr(method, "__temporal_activity_definition")
     ]
+    # A job keeps a core busy: more of them at once than cores would only slow each other down.
+    at_once = GOVERNANCE_STEPS if queue == GOVERNANCE_QUEUE else os.cpu_count() or 1
     versioned = None
     if deployment and build_id:
         versioned = WorkerDeploymentConfig(
@@ -75,8 +78,8 @@ def build_worker(
         task_queue=queue,
         workflows=[DeliveryWorkflow] if queue == GOVERNANCE_QUEUE else [],
         activities=methods,
-        activity_executor=ThreadPoolExecutor(THREADS),
-        max_concurrent_activities=THREADS,
+        activity_executor=ThreadPoolExecutor(at_once),
+        max_concurrent_activities=at_once,
         interceptors=[_Attributed()],
         deployment_config=versioned,
     )
@@ -87,7 +90,6 @@ async def run_worker(worker: Worker) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
     async with worker:
         await stop.wait()
