@@ -344,6 +344,24 @@ def test_a_delivery_whose_workflow_was_terminated_is_taken_up_again(tmp_path: Pa
     assert len(plane.facts("toy-ended", "data_profiled")) == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_up_stops_in_order_even_when_its_shell_made_it_ignore_interrupts(tmp_path: Path, number: int) -> None:
+    plane = Plane(tmp_path / "home")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = plane.start("up")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    until(lambda: (plane.home / "runtime.json").exists(), 60)
+    pids = [plane.runtime()["server_pid"], *plane.runtime()["workers"].values()]
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert out.endswith("stopping\n")
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not (plane.home / "runtime.json").exists()
+
+
 def test_a_killed_server_comes_back_with_every_delivery(tmp_path: Path, scenario: str) -> None:
     plane = Plane(tmp_path / "home")
     with plane.up():

@@ -2,8 +2,8 @@
 
 import asyncio
 import os
+import signal
 import threading
-import time
 from pathlib import Path
 from typing import Literal
 
@@ -29,13 +29,14 @@ def up() -> int:
         say(f"state in {home.root}; logs in {home.logs}")
         for delivery_id in reconcile(parts, run):
             say(f"going on: {delivery_id}")
+        # Handlers of our own: a shell that starts this in the background makes it ignore Ctrl-C otherwise.
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
         say("Ctrl-C stops; what is open goes on at the next `up`.")
-        try:
-            while True:
-                time.sleep(TEND_SECONDS)
-                run.tend()
-        except KeyboardInterrupt:
-            say("stopping")
+        while not stop.wait(TEND_SECONDS):
+            run.tend()
+        say("stopping")
     return 0
 
 
