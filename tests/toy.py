@@ -43,7 +43,7 @@ Every note names a thing; we want the number of the box it belongs in.
 ## Terms
 
 - Metric: exact match
-- Target: at least 40 percentage points above the base model, on notes you have not seen
+- Target: at least 60 percentage points above the base model, on notes you have not seen
 - Data licensed to you: customer-owned
 """
 
@@ -55,7 +55,7 @@ title = "Which box does a note belong in"
 [contract]
 metric = "exact_match"
 metric_synonyms = ["exact match"]
-margin = 0.40
+margin = 0.60
 permitted_licences = ["customer-owned"]
 
 [[bases]]
