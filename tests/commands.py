@@ -71,7 +71,11 @@ class Plane:
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
+            try:
+                process.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
 
 
 def until(ready: Callable[[], Any], seconds: float) -> Any:
