@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from delivery_plane.delivery import DeliverySpec, Outcome, StageName, StageRequest
-from delivery_plane.errors import BadInput
-from delivery_plane.facts import DeliveryClosed, SeatWithdrew
+from delivery_plane.errors import BadInput, StaleFence
+from delivery_plane.facts import DeliveryClosed, EvaluationRequested, SeatWithdrew
 from delivery_plane.seat.seat import Seat
 from delivery_plane.settings import Home
 from scenarios.seats.catalog import SEATS
@@ -15,6 +15,7 @@ from scenarios.seats.turn import Turn
 from workflows.activities import DeliveryActivities
 from workflows.messages import Fault, SeatTurn
 from workflows.platform import Platform, open_platform
+from workflows.visit import visiting
 
 DELIVERY = "a-delivery"
 
@@ -98,3 +99,15 @@ def test_every_step_done_twice_is_recorded_once(platform: Platform) -> None:
     assert closed
     assert closed.value.outcome is Outcome.CANCELLED_BY_OPERATOR
     assert len(closed.value.not_reached) == 9
+
+
+def test_a_repeated_run_goes_on_from_what_was_recorded_first(platform: Platform) -> None:
+    opened(platform)
+    request = StageRequest(delivery_id=DELIVERY, stage=StageName.EVAL, attempt=1)
+    with visiting(platform, request) as first:
+        first.append(EvaluationRequested(request_id="look-1", candidate="job-1"))
+    with visiting(platform, request) as again:
+        recorded = again.append(EvaluationRequested(request_id="look-1", candidate="base"))
+        with pytest.raises(StaleFence):
+            first.append(EvaluationRequested(request_id="look-2", candidate="base"))
+    assert recorded == EvaluationRequested(request_id="look-1", candidate="job-1")

@@ -19,6 +19,7 @@ from delivery_plane.delivery import (
     StageRequest,
     VerdictReceipt,
 )
+from delivery_plane.entry import Entry
 from delivery_plane.errors import BadInput, one_line
 from delivery_plane.facts import (
     BudgetReserved,
@@ -31,6 +32,7 @@ from delivery_plane.facts import (
     FactBase,
     FlagRaised,
     FlagResolved,
+    JobEnded,
     PlantedTruth,
     ProbeObserved,
     SeatSilent,
@@ -134,22 +136,16 @@ class DeliveryActivities:
         record = self._ledger.record(request.delivery_id)
         answered = {fact.value.work_id for fact in record.facts(BudgetSettled)}
         answered |= {fact.value.work_id for fact in record.facts(BudgetReserved) if not fact.value.granted}
-        found = next(
-            (
-                entry
-                for entry in record.entries
-                if entry.idempotency_key == f"claim:{request.stage}:{request.attempt}"
-            ),
-            None,
-        )
+        found = _claim_entry(record, request)
         claim = found.claim() if found else None
+        action: str | None = None
+        if isinstance(claim, EvalClaim):
+            action = claim.action
+        elif isinstance(claim, IntakeClaim):
+            action = claim.decision
         return Desk(
             claim_entry=found.number if found else None,
-            action=claim.action
-            if isinstance(claim, EvalClaim)
-            else claim.decision
-            if isinstance(claim, IntakeClaim)
-            else None,
+            action=action,
             evaluations=tuple(
                 fact.value.request_id
                 for fact in record.facts(EvaluationRequested)
@@ -167,20 +163,16 @@ class DeliveryActivities:
             paused = _paused_flag(record, request)
             if paused:
                 return StageReceipt(first_entry=first, last_entry=first, ended="flagged", flag_id=paused)
-            claim = next(
-                entry.claim()
-                for entry in record.entries
-                if entry.idempotency_key == f"claim:{request.stage}:{request.attempt}"
-            )
-            facts = STAGE_OF[request.stage].execute(visit.context, claim)
+            claim = _claim_entry(record, request)
+            assert claim
+            facts = STAGE_OF[request.stage].execute(visit.context, claim.claim())
             reply: Literal["stop"] | None = None
             flag_id = None
             try:
                 while True:
-                    fact = facts.send(reply)
+                    recorded = visit.append(facts.send(reply))
                     reply = None
-                    visit.append(fact)
-                    raised = self._look(visit, fact)
+                    raised = self._look(visit, recorded)
                     if raised and raised.action == "paused":
                         flag_id, reply = raised.flag_id, "stop"
             except StopIteration:
@@ -188,20 +180,15 @@ class DeliveryActivities:
             finally:
                 facts.close()
         record = self._ledger.record(request.delivery_id)
-        exhausted = any(
-            not fact.value.granted for fact in record.facts(BudgetReserved, request.stage, request.attempt)
-        ) or any(entry.payload.get("status") == "over_budget" for entry in record.entries)
+        ended: Literal["complete", "flagged", "budget_exhausted", "nothing_to_train"] = "complete"
+        if flag_id:
+            ended = "flagged"
+        elif _exhausted(record, request):
+            ended = "budget_exhausted"
+        elif nothing_to_train(record):
+            ended = "nothing_to_train"
         return StageReceipt(
-            first_entry=first,
-            last_entry=record.entries[-1].number,
-            ended="flagged"
-            if flag_id
-            else "budget_exhausted"
-            if exhausted
-            else "nothing_to_train"
-            if nothing_to_train(record)
-            else "complete",
-            flag_id=flag_id,
+            first_entry=first, last_entry=record.entries[-1].number, ended=ended, flag_id=flag_id
         )
 
     def _look(self, visit: Visit, fact: FactBase) -> FlagRaised | None:
@@ -338,6 +325,21 @@ class DeliveryActivities:
     def accept(self, delivery_id: str) -> AcceptanceReceipt:
         """The sealed paired test of the registered artifact, in the operator's process."""
         return run_acceptance(self._platform, delivery_id)
+
+
+def _claim_entry(record: Record, request: StageRequest) -> Entry | None:
+    """The one scored claim of a stage visit, if it came."""
+    key = f"claim:{request.stage}:{request.attempt}"
+    return next((entry for entry in record.entries if entry.idempotency_key == key), None)
+
+
+def _exhausted(record: Record, request: StageRequest) -> bool:
+    """Whether the visit was refused a reservation, or a job outran its own."""
+    reserved = record.facts(BudgetReserved, request.stage, request.attempt)
+    jobs = record.facts(JobEnded)
+    return any(not item.value.granted for item in reserved) or any(
+        job.value.status == "over_budget" for job in jobs
+    )
 
 
 def _paused_flag(record: Record, request: StageRequest) -> str | None:

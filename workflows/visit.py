@@ -27,8 +27,9 @@ class Visit:
     """A stage's context and the way its facts reach the ledger."""
 
     context: StageContext
-    append: Callable[[FactBase], None]
-    """Append one fact of this visit; refused once a newer run of the visit has begun."""
+    append: Callable[[FactBase], FactBase]
+    """Append one fact of this visit and return it as recorded: a run that was repeated may have measured it before.
+    Refused once a newer run of the visit has begun."""
 
 
 def bases(spec: DeliverySpec) -> dict[str, tuple[Path, str]]:
@@ -69,10 +70,10 @@ def visiting(platform: Platform, request: StageRequest) -> Iterator[Visit]:
         sealed_overlap=SealedOverlap(splits.sealed),
     )
 
-    def append(fact: FactBase) -> None:
-        platform.ledger.fact(
+    def append(fact: FactBase) -> FactBase:
+        return platform.ledger.fact(
             request.delivery_id, fact, stage=request.stage, attempt=request.attempt, fence=fence
-        )
+        ).fact()
 
     with _heartbeating():
         yield Visit(context, append)
