@@ -20,6 +20,11 @@ TEND_SECONDS = 1.0
 
 def up() -> int:
     """Run the embedded server and both workers on this home until Ctrl-C; every open delivery goes on."""
+    # Handlers of our own: a shell that starts this in the background makes it ignore Ctrl-C otherwise.
+    # Before anything is started, so that there is no moment at which a signal leaves something behind.
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
     settings, home = open_home()
     parts = open_platform(home)
     with runtime(home, settings) as run:
@@ -29,10 +34,6 @@ def up() -> int:
         say(f"state in {home.root}; logs in {home.logs}")
         for delivery_id in reconcile(parts, run):
             say(f"going on: {delivery_id}")
-        # Handlers of our own: a shell that starts this in the background makes it ignore Ctrl-C otherwise.
-        stop = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
         say("Ctrl-C stops; what is open goes on at the next `up`.")
         while not stop.wait(TEND_SECONDS):
             run.tend()
