@@ -1,11 +1,10 @@
 """The append-only record of every delivery: facts, claims, verdicts, chained and signed. It judges nothing.
 
-One table. An append happens inside one serialised transaction per database, so whoever reads before
+One table. Appends to a delivery happen in transactions that come one after another, so whoever reads before
 writing (a gate, a budget, a fence) decides on what is really there. The signed head of every delivery
 lies outside the database, in `heads/`.
 """
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +14,10 @@ from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
-from sqlalchemy import Connection, Engine, UniqueConstraint, event
-from sqlalchemy.exc import SQLAlchemyError
-from sqlmodel import Field, Session, SQLModel, create_engine, select
+from sqlmodel import Session, select
 
 from delivery_plane.claims import Claim, problems
+from delivery_plane.database import Database, EntryRow, FenceRow
 from delivery_plane.delivery import Frozen, StageName
 from delivery_plane.entry import (
     GENESIS,
@@ -29,6 +27,7 @@ from delivery_plane.entry import (
     canonical,
     entry_hash,
     parse_checkpoints,
+    parse_json,
     parse_json_lines,
     sign_checkpoint,
     verify,
@@ -39,41 +38,6 @@ from delivery_plane.record import Record
 from delivery_plane.verdicts import Acceptance, StageVerdict
 
 
-class EntryRow(SQLModel, table=True):
-    """An entry as stored. Parsed into `Entry` on the way out: a table class validates nothing."""
-
-    __tablename__ = "entry"
-    __table_args__ = (
-        UniqueConstraint("delivery_id", "number"),
-        UniqueConstraint("delivery_id", "idempotency_key"),
-    )
-
-    id: int | None = Field(default=None, primary_key=True)
-    delivery_id: str = Field(index=True)
-    number: int
-    type: str
-    kind: str
-    stage: str | None
-    attempt: int
-    visibility: str
-    actor: str
-    recorded_at: str
-    idempotency_key: str
-    payload: str
-    prev_hash: str
-    hash: str
-
-
-class FenceRow(SQLModel, table=True):
-    """The highest fencing token given out for a resource of a delivery."""
-
-    __tablename__ = "fence"
-
-    delivery_id: str = Field(primary_key=True)
-    resource: str = Field(primary_key=True)
-    token: int
-
-
 class Fence(Frozen):
     """A writer's right to append on behalf of a resource; void once a higher token is given out."""
 
@@ -81,26 +45,11 @@ class Fence(Frozen):
     token: int
 
 
-_APPEND_ONLY = (
-    """CREATE TRIGGER IF NOT EXISTS entry_no_update BEFORE UPDATE ON entry
-    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END""",
-    """CREATE TRIGGER IF NOT EXISTS entry_no_delete BEFORE DELETE ON entry
-    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END""",
-    # INSERT OR REPLACE removes the row in its way without asking the trigger above.
-    """CREATE TRIGGER IF NOT EXISTS entry_no_replace BEFORE INSERT ON entry
-    WHEN EXISTS (SELECT 1 FROM entry WHERE id = NEW.id)
-      OR EXISTS (SELECT 1 FROM entry WHERE delivery_id = NEW.delivery_id AND number = NEW.number)
-      OR EXISTS (
-        SELECT 1 FROM entry WHERE delivery_id = NEW.delivery_id AND idempotency_key = NEW.idempotency_key)
-    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END""",
-)
-
-
 def _fields(row: EntryRow) -> dict[str, Any]:
     """A row as the entry's JSON fields; a payload that is not JSON comes as the text it is."""
     fields = row.model_dump(exclude={"id"})
     try:
-        return {**fields, "payload": json.loads(row.payload)}
+        return {**fields, "payload": parse_json(row.payload)}
     except ValueError:
         return fields
 
@@ -118,24 +67,6 @@ def _to_entry(row: EntryRow) -> Entry:
 def utc_now() -> datetime:
     """The platform's clock."""
     return datetime.now(UTC)
-
-
-def _engine(url: str) -> Engine:
-    engine = create_engine(url, connect_args={"timeout": 30})
-
-    @event.listens_for(engine, "connect")
-    def _configure(connection: Any, _record: Any) -> None:
-        # The driver must not open transactions by itself: `begin` below chooses their kind.
-        connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000"):
-            connection.execute(f"PRAGMA {pragma}")
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        writing = connection.get_execution_options().get("writing", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
-
-    return engine
 
 
 class Writer:
@@ -259,30 +190,23 @@ class Writer:
 class Ledger:
     """The ledger on one database, with its signed heads in a folder beside it."""
 
-    def __init__(self, database: Path, heads: Path, key: Ed25519PrivateKey | None = None) -> None:
+    def __init__(self, place: Path | str, heads: Path, key: Ed25519PrivateKey | None = None) -> None:
         self._heads = heads
         self._key = key
-        with attributed(LedgerFault, f"open {database}"):
-            self._engine = _engine(f"sqlite:///{database}")
-            self._writing = self._engine.execution_options(writing=True)
-            with self._writing.begin() as connection:
-                SQLModel.metadata.create_all(connection)
-                for trigger in _APPEND_ONLY:
-                    connection.exec_driver_sql(trigger)
+        self._database = Database(place)
+        if key is not None:
+            public_key = key.public_key().public_bytes_raw().hex()
+            self._database.claim_owner(public_key, utc_now().isoformat(timespec="seconds"))
 
     def close(self) -> None:
         """Release the database's connections."""
-        self._engine.dispose()
+        self._database.engine.dispose()
 
     @contextmanager
     def writing(self, delivery_id: str) -> Iterator[Writer]:
         """One serialised transaction on a delivery's record: all of it is written, or none."""
-        try:
-            with Session(self._writing) as session, session.begin():
-                yield Writer(session, delivery_id)
-        except SQLAlchemyError as error:
-            first = str(error).splitlines()[0]
-            raise LedgerFault(f"append to {delivery_id}: {type(error).__name__}: {first}") from error
+        with self._database.writing(delivery_id, f"append to {delivery_id}") as session:
+            yield Writer(session, delivery_id)
 
     def fact(
         self,
@@ -300,7 +224,7 @@ class Ledger:
             return writer.fact(fact, key=key, stage=stage, attempt=attempt, actor=actor, fence=fence)
 
     def _rows(self, delivery_id: str, after: int = 0) -> Sequence[EntryRow]:
-        with attributed(LedgerFault, f"read {delivery_id}"), Session(self._engine) as session:
+        with self._database.reading(f"read {delivery_id}") as session:
             return session.exec(
                 select(EntryRow)
                 .where(EntryRow.delivery_id == delivery_id, EntryRow.number > after)
@@ -320,7 +244,7 @@ class Ledger:
 
     def deliveries(self) -> list[str]:
         """Ids of all deliveries, oldest first."""
-        with attributed(LedgerFault, "list deliveries"), Session(self._engine) as session:
+        with self._database.reading("list deliveries") as session:
             return list(
                 session.exec(
                     select(EntryRow.delivery_id).where(EntryRow.number == 1).order_by(EntryRow.id)  # type: ignore[arg-type]

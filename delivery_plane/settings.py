@@ -3,9 +3,12 @@
 Later sources win. Nothing here is read from a delivery or a seat.
 """
 
+import os
+import re
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -16,7 +19,18 @@ from pydantic_settings import (
 
 from delivery_plane.claims import problems
 from delivery_plane.delivery import Deadlines
+from delivery_plane.entry import read_text
 from delivery_plane.errors import BadInput, MachineUnfit, one_line
+
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
+
+
+def check_address(address: str) -> str:
+    """An address as it is. Raises BadInput for what is no HOST:PORT."""
+    found = _ADDRESS.fullmatch(address)
+    if not found or not 0 < int(found["port"]) < 2**16:
+        raise BadInput(f"address {one_line(address, 80)!r}: not HOST:PORT, such as 127.0.0.1:7233")
+    return address
 
 
 class Settings(BaseSettings):
@@ -31,8 +45,10 @@ class Settings(BaseSettings):
 
     home: Path = Path(".delivery-plane")
     data: Path | None = None
+    database: str | None = None
+    """postgresql:// URL of the ledger's database; None: a SQLite file under the home folder."""
     deadlines: Deadlines = Deadlines()
-    address: str | None = None
+    address: Annotated[str, AfterValidator(check_address)] | None = None
     """host:port of a Temporal server; None: the embedded one."""
     namespace: str = "default"
 
@@ -51,21 +67,26 @@ class Settings(BaseSettings):
 
 def load_settings() -> Settings:
     """The settings in force. Raises BadInput naming the field."""
+    file = Path("delivery-plane.toml")
     try:
+        if os.path.lexists(file):
+            read_text(file, "a TOML file, or remove it")
         return Settings()
     except ValidationError as error:
         raise BadInput(f"settings: {problems(error)}; mend delivery-plane.toml or DELIVERY_PLANE_*") from None
     except SettingsError as error:  # a variable that should hold JSON
         raise BadInput(f"settings: {one_line(error, 300)}; mend DELIVERY_PLANE_*") from None
-    except ValueError as error:  # a file that is not TOML
+    except (ValueError, RecursionError) as error:  # a file that is not TOML
         raise BadInput(f"delivery-plane.toml: {one_line(error, 300)}") from None
 
 
 class Home:
     """The state folder's layout. Creating it makes the folders, private to this user."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, database: str | None = None) -> None:
         self.root = root.absolute()
+        self.ledger: Path | str = database or self.root / "ledger.sqlite"
+        """The ledger's database: a SQLite file here, or a `postgresql://` URL."""
         self.identities = self.root / "identities"
         self.heads = self.root / "heads"
         self.deliveries = self.root / "deliveries"
@@ -73,7 +94,6 @@ class Home:
         self.sealed = self.root / "sealed"
         self.cache = self.root / "cache"
         self.logs = self.root / "logs"
-        self.database = self.root / "ledger.sqlite"
         self.temporal_database = self.root / "temporal.sqlite"
         self.runtime = self.root / "runtime.json"
         """Address of the server that runs on this home, while one does."""

@@ -1,6 +1,7 @@
 """The environment of every test, set before anything imports torch."""
 
 import os
+from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.update(
@@ -12,3 +13,25 @@ os.environ.update(
         "TOKENIZERS_PARALLELISM": "false",
     }
 )
+
+import ledgers
+import pytest
+from postgres import Postgres, binaries, postgres
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """One PostgreSQL server for all tests of a process that want one."""
+    if binaries() is None:
+        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
+    with postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Lets a module's tests run twice: ledgers on SQLite, and on PostgreSQL."""
+    if request.param == "postgresql":
+        ledgers.NEW_DATABASE.append(request.getfixturevalue("postgres_server").database)
+    yield request.param
+    ledgers.NEW_DATABASE.clear()

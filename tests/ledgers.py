@@ -2,12 +2,13 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 from typing import Any, TypeVar
 
+import psycopg
 import records
 
 from delivery_plane.claims import TrainClaim
@@ -15,6 +16,7 @@ from delivery_plane.delivery import Amounts, StageName
 from delivery_plane.entry import Entry
 from delivery_plane.facts import EvaluationRequested, FaultPlanted, StageOpened
 from delivery_plane.identity import PLATFORM, Identity
+from delivery_plane.ledger import Ledger
 from delivery_plane.seat.seat import Seat
 from delivery_plane.settings import Home
 from workflows.platform import Platform, open_platform
@@ -25,9 +27,13 @@ DELIVERY = "delivery-1"
 BRIEF = "Route our messages."
 
 
+NEW_DATABASE: list[Callable[[], str]] = []
+"""Where `new_platform` gets a database from; the `database` fixture fills it. Empty: SQLite."""
+
+
 def new_platform(folder: Path) -> Platform:
-    """Ledger, identities and gates on a home of their own."""
-    return open_platform(Home(folder / "home"))
+    """Ledger, identities and gates on a home of their own, the ledger on a database of its own."""
+    return open_platform(Home(folder / "home", NEW_DATABASE[-1]() if NEW_DATABASE else None))
 
 
 def note(number: int | str) -> EvaluationRequested:
@@ -85,14 +91,24 @@ def replay(parts: Platform, entries: Iterable[Entry], holder: Identity) -> None:
                 writer.fact(fact, key=entry.idempotency_key, **place)
 
 
-def raw(parts: Platform) -> sqlite3.Connection:
-    """The database as anybody with the file sees it."""
-    return sqlite3.connect(parts.home.database, isolation_level=None)
+REFUSED = (sqlite3.IntegrityError, psycopg.errors.RaiseException)
+"""What a database says to whoever changes an entry."""
 
 
-def unlocked(parts: Platform) -> sqlite3.Connection:
+def raw(parts: Platform) -> Any:
+    """The database as anybody who can reach it sees it: a connection that commits by itself."""
+    place = parts.home.ledger
+    if isinstance(place, Path):
+        return sqlite3.connect(place, isolation_level=None)
+    return psycopg.connect(place, autocommit=True)
+
+
+def unlocked(parts: Platform) -> Any:
     """The database in the hands of somebody who removed its triggers."""
     connection = raw(parts)
+    if isinstance(parts.home.ledger, str):
+        connection.execute("ALTER TABLE entry DISABLE TRIGGER USER")
+        return connection
     triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
     for (name,) in triggers:
         connection.execute(f"DROP TRIGGER {name}")
@@ -102,6 +118,22 @@ def unlocked(parts: Platform) -> sqlite3.Connection:
 def platform_key(parts: Platform) -> str:
     """The public key that signs the ledger's heads."""
     return parts.identities.get(PLATFORM).public_key
+
+
+def reopened(parts: Platform) -> Ledger:
+    """The same database through connections of its own, as another process opens it."""
+    return Ledger(parts.home.ledger, parts.home.heads, parts.identities.get("platform").key)
+
+
+def whole(ledger: Ledger, public_key: str, delivery_id: str = DELIVERY) -> list[str]:
+    """Sign and verify a record; returns its keys in order."""
+    entries = ledger.entries(delivery_id)
+    assert [entry.number for entry in entries] == list(range(1, len(entries) + 1))
+    ledger.checkpoint(delivery_id)
+    result = ledger.verify(delivery_id, public_key)
+    assert result.verified, result.why
+    assert result.entries == len(entries)
+    return [entry.idempotency_key for entry in entries]
 
 
 def at_once(count: int, work: Any) -> list[Any]:

@@ -29,6 +29,8 @@ from delivery_plane.identity import Identity, signed_by
 from workflows.approval import shown
 from workflows.platform import Platform
 
+pytestmark = pytest.mark.usefixtures("database")
+
 GATE = "spend-1"
 SHOWN = '{"decide": "spend this?", "usd": 0.02}'
 DIGEST = sha256(SHOWN.encode())

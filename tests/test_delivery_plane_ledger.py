@@ -2,23 +2,29 @@
 
 import multiprocessing
 import os
-import resource
-import shutil
 import signal
-import sqlite3
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import pytest
 import records
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import DELIVERY, START, at_once, new_platform, note, platform_key, raw, unlocked
+from ledgers import (
+    DELIVERY,
+    REFUSED,
+    START,
+    at_once,
+    new_platform,
+    note,
+    platform_key,
+    raw,
+    reopened,
+    unlocked,
+    whole,
+)
 from pydantic import ValidationError
 
 from delivery_plane.delivery import StageName
@@ -29,6 +35,8 @@ from delivery_plane.ledger import Fence, Ledger
 from oracle.judge import judge_stage
 from workflows.platform import Platform
 
+pytestmark = pytest.mark.usefixtures("database")
+
 FORK = multiprocessing.get_context("fork")
 
 
@@ -37,22 +45,6 @@ def parts(tmp_path: Path) -> Iterator[Platform]:
     made = new_platform(tmp_path)
     yield made
     made.ledger.close()
-
-
-def reopened(parts: Platform) -> Ledger:
-    """The same database through connections of its own, as another process opens it."""
-    return Ledger(parts.home.database, parts.home.heads, parts.identities.get("platform").key)
-
-
-def whole(ledger: Ledger, public_key: str, delivery_id: str = DELIVERY) -> list[str]:
-    """Sign and verify a record; returns its keys in order."""
-    entries = ledger.entries(delivery_id)
-    assert [entry.number for entry in entries] == list(range(1, len(entries) + 1))
-    ledger.checkpoint(delivery_id)
-    result = ledger.verify(delivery_id, public_key)
-    assert result.verified, result.why
-    assert result.entries == len(entries)
-    return [entry.idempotency_key for entry in entries]
 
 
 def test_facts_claims_and_verdicts_are_one_chain_numbered_from_one(parts: Platform) -> None:
@@ -111,18 +103,18 @@ def test_an_unknown_delivery_is_bad_input_and_writes_nothing(parts: Platform) ->
     [
         "UPDATE entry SET payload = '{}' WHERE number = 2",
         "UPDATE entry SET hash = prev_hash",
-        "UPDATE OR REPLACE entry SET number = 1 WHERE number = 2",
         "DELETE FROM entry WHERE number = 3",
         "DELETE FROM entry",
-        "INSERT OR REPLACE INTO entry SELECT id, delivery_id, number, type, kind, stage, attempt, visibility,"
-        " 'mallory', recorded_at, idempotency_key, payload, prev_hash, hash FROM entry WHERE number = 2",
+        "INSERT INTO entry SELECT id, delivery_id, number, type, kind, stage, attempt, visibility, actor, recorded_at,"
+        " idempotency_key, payload, prev_hash, hash FROM entry WHERE number = 2"
+        " ON CONFLICT (id) DO UPDATE SET actor = 'mallory'",
     ],
 )
 def test_the_database_refuses_to_change_or_remove_an_entry(parts: Platform, statement: str) -> None:
     for number in range(3):
         parts.ledger.fact(DELIVERY, note(number))
     before = parts.ledger.entries(DELIVERY)
-    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+    with pytest.raises(REFUSED, match="append-only"):
         raw(parts).execute(statement)
     assert parts.ledger.entries(DELIVERY) == before
 
@@ -131,7 +123,7 @@ def test_triggers_that_somebody_removed_are_back_when_the_ledger_opens(parts: Pl
     parts.ledger.fact(DELIVERY, note(1))
     unlocked(parts).execute("UPDATE entry SET actor = 'mallory'")
     reopened(parts).close()
-    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+    with pytest.raises(REFUSED, match="append-only"):
         raw(parts).execute("DELETE FROM entry")
 
 
@@ -139,7 +131,7 @@ def test_triggers_that_somebody_removed_are_back_when_the_ledger_opens(parts: Pl
     ("statement", "first_bad"),
     [
         ("UPDATE entry SET actor = 'mallory' WHERE number = 4", 4),
-        ("UPDATE entry SET payload = json_set(payload, '$.candidate', 'job-1') WHERE number = 5", 5),
+        ("UPDATE entry SET payload = replace(payload, 'base', 'job-1') WHERE number = 5", 5),
         ("UPDATE entry SET recorded_at = '2020-01-01T00:00:00.000000+00:00' WHERE number = 2", 2),
         ("UPDATE entry SET hash = prev_hash WHERE number = 3", 3),
         ("DELETE FROM entry WHERE number = 3", 3),
@@ -160,18 +152,6 @@ def test_a_tampered_database_does_not_verify_and_the_entry_is_named(
     result = parts.ledger.verify(DELIVERY, platform_key(parts))
     assert not result.verified
     assert result.first_bad == first_bad, result.why
-
-
-def test_every_connection_writes_ahead_and_syncs_fully(parts: Platform) -> None:
-    def pragmas(_: int) -> tuple[Any, ...]:
-        with parts.ledger._engine.connect() as connection:
-            return tuple(
-                connection.exec_driver_sql(f"PRAGMA {name}").scalar()
-                for name in ("journal_mode", "synchronous", "busy_timeout")
-            )
-
-    full = 2  # https://sqlite.org/pragma.html#pragma_synchronous
-    assert set(at_once(6, pragmas)) == {("wal", full, 30_000)}
 
 
 # --- fences and transactions
@@ -245,19 +225,6 @@ def test_a_transaction_that_raises_leaves_nothing(parts: Platform, error: type[B
     ]
 
 
-def test_a_writer_waits_for_one_that_is_at_it(parts: Platform) -> None:
-    other = raw(parts)
-    other.execute("BEGIN IMMEDIATE")
-    writer = threading.Thread(target=parts.ledger.fact, args=(DELIVERY, note(1)))
-    writer.start()
-    time.sleep(0.2)
-    assert writer.is_alive()
-    assert parts.ledger.entries(DELIVERY) == []
-    other.execute("COMMIT")
-    writer.join(timeout=10)
-    assert len(parts.ledger.entries(DELIVERY)) == 1
-
-
 # --- the clock
 
 
@@ -294,7 +261,7 @@ def test_four_processes_append_without_gap_loss_or_double(parts: Platform, deliv
     workers = [
         FORK.Process(
             target=append,
-            args=(parts.home.database, parts.home.heads, f"d-{worker % deliveries}", worker, each),
+            args=(parts.home.ledger, parts.home.heads, f"d-{worker % deliveries}", worker, each),
         )
         for worker in range(4)
     ]
@@ -346,78 +313,6 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(parts: Platform) -> None:
     assert process.exitcode == -signal.SIGKILL
 
 
-def fill_up(parts: Platform, answer: Connection) -> None:
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    ledger = reopened(parts)
-    ledger.fact(DELIVERY, note(0))
-    size = max(path.stat().st_size for path in parts.home.root.glob("ledger.sqlite*"))
-    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100_000, unlimited[1]))
-    written, error = 0, ""
-    try:
-        for number in range(1, 500):
-            ledger.fact(DELIVERY, note(number))
-            written = number
-    except LedgerFault as fault:
-        error = str(fault)
-    resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    ledger.fact(DELIVERY, note("after"))
-    answer.send((written, error))
-
-
-def test_a_full_disk_fails_closed_and_the_record_goes_on_after_it(parts: Platform) -> None:
-    reading, writing = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=fill_up, args=(parts, writing))
-    process.start()
-    writing.close()
-    written, error = reading.recv()
-    process.join()
-    assert process.exitcode == 0
-    assert "append to delivery-1" in error
-    keys = whole(reopened(parts), platform_key(parts))
-    kept = [f"evaluation_requested:-:0:note-{number}" for number in (*range(written + 1), "after")]
-    assert keys == kept
-
-
-@pytest.fixture(scope="module")
-def crashed(tmp_path_factory: pytest.TempPathFactory) -> Platform:
-    """A record whose entries lie in the write-ahead log, not yet in the database file."""
-    parts = new_platform(tmp_path_factory.mktemp("crashed"))
-    for number in range(10):
-        parts.ledger.fact(DELIVERY, note(number))
-    parts.ledger.checkpoint(DELIVERY)
-    return parts
-
-
-@settings(deadline=None, max_examples=25)
-@given(cut=st.floats(0, 1), flipped=st.booleans())
-def test_a_torn_log_leaves_a_prefix_and_what_is_missing_is_named(
-    crashed: Platform, tmp_path_factory: pytest.TempPathFactory, cut: float, flipped: bool
-) -> None:
-    parts = new_platform(tmp_path_factory.mktemp("torn"))
-    parts.ledger.close()
-    for path in parts.home.root.glob("ledger.sqlite*"):
-        path.unlink()
-    shutil.copyfile(crashed.home.database, parts.home.database)
-    shutil.copyfile(
-        crashed.ledger.head_file(DELIVERY), parts.home.heads / crashed.ledger.head_file(DELIVERY).name
-    )
-    log = bytearray(crashed.home.database.with_name("ledger.sqlite-wal").read_bytes())
-    place = min(int(cut * len(log)), len(log) - 1)
-    if flipped:
-        log[place] ^= 0xFF
-    else:
-        del log[place:]
-    parts.home.database.with_name("ledger.sqlite-wal").write_bytes(log)
-    ledger = reopened(parts)
-    left = ledger.entries(DELIVERY)
-    result = ledger.verify(DELIVERY, platform_key(crashed))
-    ledger.close()
-    assert left == crashed.ledger.entries(DELIVERY)[: len(left)]
-    assert result.verified == (len(left) == 10)
-    assert result.first_bad == (None if len(left) == 10 else len(left) + 1)
-
-
 # --- signed heads
 
 
@@ -464,7 +359,7 @@ def test_a_torn_last_line_is_cut_off_and_the_next_checkpoint_is_whole(parts: Pla
 
 def test_a_ledger_without_the_key_cannot_sign(parts: Platform) -> None:
     parts.ledger.fact(DELIVERY, note(1))
-    ledger = Ledger(parts.home.database, parts.home.heads)
+    ledger = Ledger(parts.home.ledger, parts.home.heads)
     with pytest.raises(LedgerFault, match="cannot sign"):
         ledger.checkpoint(DELIVERY)
     assert not ledger.verify(DELIVERY, platform_key(parts)).verified
@@ -545,39 +440,6 @@ def test_a_fact_that_is_no_json_is_refused_by_name_and_leaves_nothing(parts: Pla
     with pytest.raises((LedgerFault, BadInput)):
         parts.ledger.fact(DELIVERY, fact)
     assert parts.ledger.entries(DELIVERY) == []
-
-
-# --- places that are no ledger
-
-
-def _text(folder: Path) -> Path:
-    path = folder / "ledger.sqlite"
-    path.write_text("These are the minutes of a meeting, and no database at all. " * 20)
-    return path
-
-
-def _folder(folder: Path) -> Path:
-    path = folder / "ledger.sqlite"
-    path.mkdir()
-    return path
-
-
-def _nowhere(folder: Path) -> Path:
-    return folder / "no such folder" / "ledger.sqlite"
-
-
-@pytest.mark.parametrize("make", [_text, _folder, _nowhere])
-def test_what_is_no_database_is_a_ledger_fault(tmp_path: Path, make: Callable[[Path], Path]) -> None:
-    path = make(tmp_path)
-    with pytest.raises(LedgerFault, match=r"ledger\.sqlite"):
-        Ledger(path, tmp_path)
-
-
-@pytest.mark.parametrize("make", [_text, _folder, _nowhere])
-def test_a_ledger_fault_is_one_line(tmp_path: Path, make: Callable[[Path], Path]) -> None:
-    with pytest.raises(LedgerFault) as caught:
-        Ledger(make(tmp_path), tmp_path)
-    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_damaged_entry_is_a_ledger_fault_for_writers_too(parts: Platform) -> None:

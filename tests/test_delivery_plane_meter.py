@@ -14,6 +14,8 @@ from delivery_plane.errors import LedgerFault
 from delivery_plane.facts import BudgetReserved, BudgetSettled
 from workflows.platform import Platform
 
+pytestmark = pytest.mark.usefixtures("database")
+
 UNITS = tuple(Amounts.model_fields)
 COUNTS = ("tokens", "dev_evaluations", "bytes")
 PLACE = (StageName.TRAIN, 1)

@@ -48,6 +48,8 @@ from delivery_plane.seat.seat import ClaimNotTaken, Seat
 from workflows.approval import shown
 from workflows.platform import Platform
 
+pytestmark = pytest.mark.usefixtures("database")
+
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[Platform]:

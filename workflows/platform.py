@@ -35,5 +35,5 @@ def open_platform(home: Home, plane: ComputePlane | None = None) -> Platform:
     home.create()
     identities = Identities(home.identities)
     signer = identities.get_or_new(PLATFORM, "platform")
-    ledger = Ledger(home.database, home.heads, signer.key)
+    ledger = Ledger(home.ledger, home.heads, signer.key)
     return Platform(home, ledger, identities, Gates(ledger, identities), plane)
