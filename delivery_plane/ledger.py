@@ -6,7 +6,7 @@ lies outside the database, in `heads/`.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,13 +29,17 @@ from delivery_plane.entry import (
     parse_checkpoints,
     parse_json,
     parse_json_lines,
+    read_input,
     sign_checkpoint,
     verify,
 )
-from delivery_plane.errors import BadInput, LedgerFault, StaleFence, attributed
+from delivery_plane.errors import BadInput, LedgerFault, LedgerUnfit, StaleFence, attributed
 from delivery_plane.facts import FactBase, Visibility
 from delivery_plane.record import Record
 from delivery_plane.verdicts import Acceptance, StageVerdict
+
+ROW_FIELDS = {"entry": set(EntryRow.model_fields) - {"id"}, "fence": set(FenceRow.model_fields)}
+"""What `Ledger.dump` gives of each kind of row."""
 
 
 class Fence(Frozen):
@@ -258,8 +262,7 @@ class Ledger:
     def checkpoints(self, delivery_id: str) -> list[Checkpoint]:
         """The signed checkpoints so far."""
         path = self.head_file(delivery_id)
-        with attributed(LedgerFault, f"read head of {delivery_id}"):
-            whole = _whole_lines(path.read_bytes()) if path.exists() else b""
+        whole = _whole_lines(read_input(path, "back what was signed, from a back-up")) if path.exists() else b""
         return parse_checkpoints(parse_json_lines(whole.decode(errors="replace"), str(path)), str(path))
 
     def checkpoint(self, delivery_id: str) -> Checkpoint:
@@ -295,6 +298,25 @@ class Ledger:
         return verify(
             [_fields(row) for row in self._rows(delivery_id)], self.checkpoints(delivery_id), public_key
         )
+
+    def dump(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Every row of the ledger as (`entry` or `fence`, its fields), in the order they were written."""
+        with self._database.reading("read the whole ledger") as session:
+            # One statement sees one state. Fences come after: a token above what was given out does no harm.
+            rows = select(EntryRow).order_by(EntryRow.id).execution_options(yield_per=500)  # type: ignore[arg-type]
+            for entry in session.exec(rows):
+                yield "entry", entry.model_dump(exclude={"id"})
+            for fence in session.exec(select(FenceRow)):
+                yield "fence", fence.model_dump()
+
+    def load(self, rows: Iterable[tuple[str, dict[str, Any]]]) -> None:
+        """Write what `dump` gave into this ledger, all or nothing. Raises LedgerUnfit unless it is empty."""
+        with self._database.writing("everything", "restore") as session:
+            if session.exec(select(EntryRow.id)).first() is not None:
+                raise LedgerUnfit(f"{self._database.name} holds deliveries; restore into an empty database")
+            for kind, fields in rows:
+                session.add(EntryRow(**fields) if kind == "entry" else FenceRow(**fields))
+                session.flush()
 
     def export(self, delivery_id: str, path: Path) -> Sequence[Path]:
         """Write the record as JSON lines, with its checkpoints and the public key beside it."""

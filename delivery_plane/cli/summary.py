@@ -157,8 +157,9 @@ def _jobs(record: Record) -> list[dict[str, Any]]:
 
 
 def wall_seconds(entries: tuple[Entry, ...]) -> float:
-    """From the first entry to the last."""
-    first, last = (datetime.fromisoformat(entries[at].recorded_at) for at in (0, -1))
+    """From the first entry to the closing one, or to the last of an open delivery."""
+    end = next((entry for entry in entries if entry.kind == "delivery_closed"), entries[-1])
+    first, last = (datetime.fromisoformat(entry.recorded_at) for entry in (entries[0], end))
     return (last - first).total_seconds()
 
 

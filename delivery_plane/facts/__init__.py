@@ -36,6 +36,7 @@ from delivery_plane.facts.governance import (
     DeliveryClosed,
     DeliveryFaulted,
     DeliveryOpened,
+    DeliveryPurged,
     EvaluationRequested,
     FaultPlanted,
     FlagRaised,
@@ -69,6 +70,7 @@ Fact = Annotated[
     | DeliveryFaulted
     | DeliveryCancelled
     | DeliveryClosed
+    | DeliveryPurged
     | DataProfiled
     | DataSelected
     | PlanChecked
@@ -127,6 +129,7 @@ __all__ = [
     "DeliveryClosed",
     "DeliveryFaulted",
     "DeliveryOpened",
+    "DeliveryPurged",
     "DeploymentObserved",
     "EvaluationRequested",
     "Fact",

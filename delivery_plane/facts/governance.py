@@ -252,3 +252,17 @@ class DeliveryClosed(FactBase):
     outcome: Outcome
     applied: tuple[Outcome, ...]
     not_reached: tuple[StageName, ...]
+
+
+class DeliveryPurged(FactBase):
+    """An operator had a closed delivery's files erased. The one fact that may follow the closing."""
+
+    kind: Literal["delivery_purged"] = "delivery_purged"
+    v: Literal[1] = 1
+    visibility: ClassVar[Visibility] = Visibility.OPERATOR
+    for_oracle: ClassVar[bool] = False
+    files: int
+    bytes: int
+    rows_kept_for: tuple[str, ...]
+    """Other deliveries on the same rows; empty: the rows were erased too."""
+    reason: str
