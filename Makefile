@@ -12,10 +12,10 @@ INSTALLED := .venv/.installed
 OFFLINE := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check bench bench-startup histories clean
+.PHONY: help install run test check bench bench-startup prove-banking77 histories screenshots clean
 
 help:  ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 22
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
@@ -44,8 +44,14 @@ bench: bench-startup  ## every benchmark; each ends with one JSON object and fai
 bench-startup: $(INSTALLED)  ## start of the command line against its two libraries alone
 	$(BIN)/python benchmarks/help_startup.py
 
+prove-banking77: $(INSTALLED)  ## six deliveries on BANKING77 (DELIVERY_PLANE_DATA), most of an hour; goes on where it broke off
+	$(OFFLINE) $(BIN)/python benchmarks/banking77_declared.py
+
 histories: $(INSTALLED)  ## record the workflow histories that the tests replay, under this release's number
 	PYTHONPATH=tests $(BIN)/python tests/record_histories.py $$($(BIN)/python -c 'import delivery_plane as d; print(d.__version__)')
+
+screenshots: $(INSTALLED)  ## draw the pictures in docs/ anew (needs chromium)
+	$(OFFLINE) $(BIN)/python docs/screenshots.py
 
 clean:  ## remove what is generated; .venv and .delivery-plane stay
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

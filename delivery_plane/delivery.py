@@ -1,7 +1,7 @@
 """What a delivery is made of: stages, requests and receipts, gates, outcomes. No behaviour beyond order."""
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -99,13 +99,17 @@ class Amounts(Frozen):
         )
 
 
+Wait = Annotated[float, Field(gt=0, le=10 * 366 * 24 * 3600)]
+"""Seconds; ten years at most, so that the date it ends on is one."""
+
+
 class Deadlines(Frozen):
     """How long each wait may last, in seconds. No decision by then is a refusal."""
 
-    spend_seconds: float = Field(default=24 * 3600.0, gt=0)
-    flag_seconds: float = Field(default=3600.0, gt=0)
-    release_seconds: float = Field(default=72 * 3600.0, gt=0)
-    claim_seconds: float = Field(default=7 * 24 * 3600.0, gt=0, description="the seat's time for one claim")
+    spend_seconds: Wait = 24 * 3600.0
+    flag_seconds: Wait = 3600.0
+    release_seconds: Wait = 72 * 3600.0
+    claim_seconds: Annotated[Wait, Field(description="the seat's time for one claim")] = 7 * 24 * 3600.0
 
 
 class OnFlag(StrEnum):

@@ -7,6 +7,8 @@ names the first bad entry even when every hash after it was recomputed.
 
 import hashlib
 import json
+import os
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +24,12 @@ from delivery_plane.errors import BadInput, one_line
 from delivery_plane.facts import Fact, Visibility, parse_fact
 
 GENESIS = "0" * 64
+
+LARGEST_INPUT_BYTES = 256 * 1024 * 1024
+"""Above a thousand times what a delivery's export takes."""
+
+DEEPEST_JSON = 64
+"""Levels of nesting in JSON from outside; an entry has about six."""
 
 
 class Entry(Frozen):
@@ -173,8 +181,11 @@ def verify(
     closed = next(
         (at for at, fields in enumerate(lines, start=1) if fields["kind"] == "delivery_closed"), None
     )
-    if closed is not None and closed <= len(signed) < len(lines):
-        return bad(len(signed) + 1, "appended after the delivery was closed and signed")
+    if closed is not None and closed <= len(signed):
+        for number, fields in enumerate(lines[len(signed) :], start=len(signed) + 1):
+            # An operator may still have its files erased; whoever killed that halfway left it unsigned.
+            if fields["kind"] != "delivery_purged":
+                return bad(number, "appended after the delivery was closed and signed")
     if len(lines) < len(signed):
         return bad(len(lines) + 1, f"missing: {len(signed)} entries were signed, {len(lines)} are here")
     return Verification(
@@ -182,13 +193,34 @@ def verify(
     )
 
 
+def read_input(path: Path, wanted: str) -> bytes:
+    """The bytes of a file that somebody gave; `wanted` says what it should be. Raises BadInput.
+
+    Only a file with an end is read: a pipe would be waited for, a device may never end.
+    """
+    why = f"above {LARGEST_INPUT_BYTES // 1024**2} MiB"
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                why = "no regular file"
+            elif len(data := file.read(LARGEST_INPUT_BYTES + 1)) <= LARGEST_INPUT_BYTES:
+                return data
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+    raise BadInput(f"{path}: cannot be read ({why}); give {wanted}")
+
+
+def read_text(path: Path, wanted: str) -> str:
+    """As `read_input`, decoded. Raises BadInput, also for bytes that are not UTF-8."""
+    try:
+        return read_input(path, wanted).decode()
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: cannot be read (not UTF-8 text); give {wanted}") from None
+
+
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """The dicts of a JSON-lines file. Raises BadInput naming the line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path}: cannot be read ({type(error).__name__}); give a JSON-lines file") from None
-    return parse_json_lines(text, str(path))
+    return parse_json_lines(read_text(path, "a JSON-lines file"), str(path))
 
 
 def parse_json_lines(text: str, where: str) -> list[dict[str, Any]]:
@@ -198,13 +230,46 @@ def parse_json_lines(text: str, where: str) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            value = parse_json(line)
+        except ValueError as error:
             raise BadInput(f"{where}:{number}: not JSON ({error}); export the ledger again") from None
         if not isinstance(value, dict):
             raise BadInput(f"{where}:{number}: not a JSON object; export the ledger again")
         found.append(value)
     return found
+
+
+def parse_json(text: str) -> Any:
+    """A JSON value that every reader understands alike. Raises ValueError.
+
+    Refused besides what is no JSON: a name given twice in an object, NaN and Infinity, deep nesting.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError(f"nested deeper than {DEEPEST_JSON} levels") from None
+    level = [value]
+    for _ in range(DEEPEST_JSON):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, dict | list)
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    if level:
+        raise ValueError(f"nested deeper than {DEEPEST_JSON} levels")
+    return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a name is given twice in one object")
+    return fields
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
 
 
 def read_checkpoints(path: Path) -> list[Checkpoint]:

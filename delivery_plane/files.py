@@ -1,10 +1,26 @@
-"""Files that are there whole or not at all, whoever else writes and whenever the power goes."""
+"""Files that are there whole or not at all, whoever else writes and whenever the power goes; and room for them."""
 
 import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+ROOM_BYTES = 64 << 20
+"""Free space below which no step begins: what the database, the server and the logs need to go on meanwhile."""
+
+
+def lacks_room(folder: Path) -> str | None:
+    """Why nothing more should be written under `folder`: its disk is (almost) full or read-only. Else None."""
+    found = os.statvfs(folder)
+    if found.f_flag & os.ST_RDONLY:
+        return f"the disk of {folder} is read-only"
+    free = found.f_bavail * found.f_frsize
+    if free < ROOM_BYTES:
+        return (
+            f"no space left on the disk of {folder}: {free >> 20} MiB are free, {ROOM_BYTES >> 20} are needed"
+        )
+    return None
 
 
 @contextlib.contextmanager

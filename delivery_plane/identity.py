@@ -10,6 +10,7 @@ from pydantic import ValidationError, model_validator
 
 from delivery_plane.claims import problems
 from delivery_plane.delivery import Frozen
+from delivery_plane.entry import read_input
 from delivery_plane.errors import BadInput, MachineUnfit
 from delivery_plane.files import write_once
 from delivery_plane.ledger import utc_now
@@ -65,6 +66,12 @@ def signed_by(public_key: str, signature: str, message: bytes) -> bool:
     return True
 
 
+def check_name(name: str) -> None:
+    """Raise BadInput for what can be no identity's name."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"identity name {name!r}: use lower-case letters, digits and hyphens (at most 63)")
+
+
 class Identities:
     """The identities of one home folder; each file is readable by its owner only."""
 
@@ -72,8 +79,7 @@ class Identities:
         self._folder = folder
 
     def _path(self, name: str) -> Path:
-        if not _NAME.fullmatch(name):
-            raise BadInput(f"identity name {name!r}: use lower-case letters, digits and hyphens (at most 63)")
+        check_name(name)
         return self._folder / f"{name}.json"
 
     def new(self, name: str, role: Role) -> Identity:
@@ -98,14 +104,11 @@ class Identities:
     def get(self, name: str) -> Identity:
         """An identity by name. Raises BadInput."""
         path = self._path(name)
+        if not path.is_symlink() and not path.exists():
+            raise BadInput(f"no identity {name}; make it with `identity new {name} --role approver`")
+        data = read_input(path, "back what was there, from a back-up")
         try:
-            identity = Identity.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
-            raise BadInput(
-                f"no identity {name}; make it with `identity new {name} --role approver`"
-            ) from None
-        except OSError as error:
-            raise MachineUnfit(f"{path}: cannot be read ({error.strerror})") from None
+            identity = Identity.model_validate_json(data)
         except ValidationError as error:
             raise BadInput(
                 f"{path}: not an identity file ({problems(error)}); restore it from a back-up"

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from delivery_plane.claims import IssueKind, Selector, problems
-from delivery_plane.entry import sha256
+from delivery_plane.entry import read_text, sha256
 from delivery_plane.errors import BadInput
 from delivery_plane.facts import RowSet
 from delivery_plane.files import write_whole
@@ -34,11 +34,8 @@ _WORD = re.compile(r"\w+")
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a JSON-lines file. Raises BadInput naming the line."""
-    try:
-        # Not splitlines(): a prompt may hold other characters that it takes for the end of a line.
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: cannot be read as UTF-8 text ({type(error).__name__})") from None
+    # Not splitlines(): a prompt may hold other characters that it takes for the end of a line.
+    lines = read_text(path, "a JSON-lines file of rows").removesuffix("\n").split("\n")
     rows: list[Row] = []
     for number, line in enumerate(lines, start=1):
         try:

@@ -47,8 +47,19 @@ class SplitSizes(Frozen):
     sealed: int = Field(ge=50)
 
 
+class DataNeeded(Frozen):
+    """Data that does not ship with a scenario: `files` in `folder` of the folder that the setting `data` names."""
+
+    folder: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")
+    files: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")], ...] = Field(
+        min_length=1
+    )
+    origin: str
+    """What it is and who publishes it: said when it is missing."""
+
+
 class Scenario(Frozen):
-    """A scenario as loaded from its folder; `digest` covers every file the folder holds."""
+    """A scenario as loaded from its folder; `digest` covers every file the folder holds, and the data it needs."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{1,47}$")
     version: int = Field(ge=1)
@@ -61,6 +72,7 @@ class Scenario(Frozen):
     budget: Amounts
     splits: SplitSizes
     public_seed: int = 0
+    data: DataNeeded | None = None
 
 
 class SplitPaths(Frozen):

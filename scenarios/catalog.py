@@ -2,6 +2,7 @@
 
 A folder holds `scenario.toml`, a brief, `expected.toml`, and either `generator.py` or the rows
 themselves: `public/rows.jsonl`, `probe/rows.jsonl`, `dev/rows.jsonl`, `private/sealed.jsonl`, `private/planted.toml`.
+A generator may draw from data that does not ship, found through the setting `data`.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from delivery_plane.claims import problems
-from delivery_plane.entry import sha256
+from delivery_plane.entry import read_text, sha256
 from delivery_plane.errors import BadInput, one_line
 from delivery_plane.files import write_once, write_whole
 from delivery_plane.rows import read_rows, write_rows
@@ -31,6 +32,7 @@ from delivery_plane.scenario import (
     SplitPaths,
 )
 from delivery_plane.settings import Home
+from scenarios.data import data_digest, data_folder, where_from
 
 _HERE = Path(__file__).parent
 _ROWS: TypeAdapter[list[Row]] = TypeAdapter(list[Row])
@@ -60,9 +62,20 @@ def find(name_or_path: str) -> Path:
 
 
 def load_scenario(name_or_path: str) -> Scenario:
-    """A scenario from its folder. Raises BadInput naming file and field."""
+    """A scenario from its folder. Raises BadInput naming file and field.
+
+    Data that the scenario needs may be missing: its brief and contract can be read all the same.
+    """
     folder = find(name_or_path)
-    return _load(folder, _folder_digest(folder))
+    scenario = _load(folder, _folder_digest(folder))
+    if scenario.data is None:
+        return scenario
+    # Another digest for other data: splits laid out from it are others, and an open delivery sees the change.
+    return scenario.model_copy(update={"digest": _with_data(scenario.digest, data_digest(scenario.data))})
+
+
+def _with_data(folder_digest: str, found: str | None) -> str:
+    return sha256(f"{folder_digest}\n{found or 'no data'}".encode())
 
 
 @lru_cache(maxsize=32)
@@ -100,10 +113,11 @@ def _base_path(folder: Path, base: BaseRef) -> Path:
 
 
 def _toml(path: Path) -> dict[str, Any]:
+    text = read_text(path, "a TOML file")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{path}: {error}; mend the file") from None
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: {one_line(error, 200)}; mend the file") from None
 
 
 def _folder_digest(folder: Path) -> str:
@@ -113,6 +127,15 @@ def _folder_digest(folder: Path) -> str:
         if path.is_file() and "__pycache__" not in path.parts:
             total.update(f"{path.relative_to(folder)}\0{sha256(path.read_bytes())}\n".encode())
     return total.hexdigest()
+
+
+def check_data(scenario: Scenario) -> None:
+    """Raise BadInput, saying where to get it, unless the data that a scenario needs is there and serves.
+
+    The splits are drawn once with a key that is thrown away; nothing is written.
+    """
+    if scenario.data is not None:
+        _enough(scenario, _generated(scenario, secrets.token_bytes(32))[0])
 
 
 def expected(scenario: Scenario) -> dict[str, Expected]:
@@ -141,12 +164,7 @@ def materialise(scenario: Scenario, home: Home) -> tuple[SplitPaths, PlantedIssu
     planted_path = private / "planted.json"
     if not planted_path.exists():
         rows, planted = _rows(scenario, home)
-        for split in ("probe", "dev", "sealed"):
-            least = getattr(scenario.splits, split)
-            if len(rows[split]) < least:
-                raise BadInput(
-                    f"{scenario.name}: {split} split has {len(rows[split])} rows, {least} are declared"
-                )
+        _enough(scenario, rows)
         private.mkdir(mode=0o700, parents=True, exist_ok=True)
         for split in _SPLITS:
             write_rows(getattr(paths, split), rows[split])
@@ -155,10 +173,18 @@ def materialise(scenario: Scenario, home: Home) -> tuple[SplitPaths, PlantedIssu
     return paths, PlantedIssues.model_validate_json(planted_path.read_bytes())
 
 
+def _enough(scenario: Scenario, rows: dict[str, list[Row]]) -> None:
+    for split in ("probe", "dev", "sealed"):
+        least = getattr(scenario.splits, split)
+        if len(rows[split]) < least:
+            raise BadInput(
+                f"{scenario.name}: {split} split has {len(rows[split])} rows, {least} are declared"
+            )
+
+
 def _rows(scenario: Scenario, home: Home) -> tuple[dict[str, list[Row]], PlantedIssues]:
-    generator = scenario.folder / "generator.py"
-    if generator.is_file():
-        return _generated(generator, scenario, home)
+    if scenario.data is not None or (scenario.folder / "generator.py").is_file():
+        return _generated(scenario, _sealed_key(scenario, home))
     files = {
         "public": scenario.folder / "public" / "rows.jsonl",
         "probe": scenario.folder / "probe" / "rows.jsonl",
@@ -173,20 +199,30 @@ def _rows(scenario: Scenario, home: Home) -> tuple[dict[str, list[Row]], Planted
     return {split: read_rows(path) for split, path in files.items()}, issues
 
 
-def _generated(path: Path, scenario: Scenario, home: Home) -> tuple[dict[str, list[Row]], PlantedIssues]:
+def _generated(scenario: Scenario, sealed_key: bytes) -> tuple[dict[str, list[Row]], PlantedIssues]:
     """What a scenario's generator draws. Its author's code may do anything wrong: that is one line, too."""
+    path = scenario.folder / "generator.py"
+    needed = scenario.data
+    folder = data_folder(needed) if needed else None
+    inputs = (scenario.public_seed, sealed_key, *([folder] if folder else []))
     generate = getattr(_module(path), "generate", None)
     if not callable(generate):
-        raise BadInput(f"{path}: defines no function generate(public_seed, sealed_key)")
+        parameters = "public_seed, sealed_key" + (", data_folder" if needed else "")
+        raise BadInput(f"{path}: defines no function generate({parameters})")
     try:
-        drop = generate(scenario.public_seed, _sealed_key(scenario, home))
+        drop = generate(*inputs)
         splits = {split: _ROWS.validate_python(getattr(drop, split)) for split in _SPLITS}
         counts = {kind: len(ids) for kind, ids in drop.planted.items()}
-        return splits, PlantedIssues.model_validate({"rows": counts})
+        planted = PlantedIssues.model_validate({"rows": counts})
+    except BadInput as error:  # of the data: generators know nothing else that a person gave
+        raise BadInput(f"{error}; what is needed is {where_from(needed)}" if needed else str(error)) from None
     except ValidationError as error:
         raise BadInput(f"{path}: {problems(error)}") from None
     except Exception as error:
         raise BadInput(f"{path}: {type(error).__name__}: {one_line(error, 200)}") from None
+    if needed is not None and load_scenario(str(scenario.folder)).digest != scenario.digest:
+        raise BadInput(f"{folder}: changed while it was read; order the delivery again")
+    return splits, planted
 
 
 def _sealed_key(scenario: Scenario, home: Home) -> bytes:

@@ -47,16 +47,6 @@ class Eval:
             return
         base = context.plane.evaluate(base_model, context.splits.dev, cached=True)
         wins, losses, ties = tuned.against(base)
-        context.settle(
-            request_id,
-            Amounts(
-                dev_evaluations=1,
-                gpu_seconds=tuned.device_seconds,
-                usd=context.plane.usd(tuned.device_seconds),
-                wall_seconds=tuned.device_seconds,
-                tokens=tuned.generated_tokens,
-            ),
-        )
         yield CandidateEvaluated(
             request_id=request_id,
             candidate=candidate,
@@ -73,6 +63,16 @@ class Eval:
             empty_answers=tuned.empty_answers,
             decoding_digest=tuned.decoding_digest,
             template_digest=tuned.template_digest,
+        )
+        context.settle(
+            request_id,
+            Amounts(
+                dev_evaluations=1,
+                gpu_seconds=tuned.device_seconds,
+                usd=context.plane.usd(tuned.device_seconds),
+                wall_seconds=tuned.device_seconds,
+                tokens=tuned.generated_tokens,
+            ),
         )
 
 

@@ -15,7 +15,7 @@ from delivery_plane.claims import LoraSettings
 from delivery_plane.compute.local.digests import weights_digest
 from delivery_plane.compute.local.faults import known_faults, planted
 from delivery_plane.compute.plane import JobSpec, Observation, Resume, TrainStatus
-from delivery_plane.errors import BadInput, ComputeFault
+from delivery_plane.errors import BadInput, ComputeFault, Interrupted
 from delivery_plane.facts import CheckpointSaved, ProbeObserved
 from delivery_plane.rows import read_rows
 
@@ -119,13 +119,31 @@ def test_inputs_that_changed_since_the_plan_are_refused() -> None:
         trained(job("changed", dataset_digest="0" * 64))
 
 
-def test_a_trainer_that_is_killed_is_a_fault_and_not_a_hang() -> None:
+def test_a_trainer_that_is_killed_was_interrupted_and_is_no_hang() -> None:
     spec = job("shot")
     running = plane().train(spec, None)
     next(running)
     os.kill(_trainer_pid(spec), signal.SIGKILL)
-    with pytest.raises(ComputeFault, match=r"killed by signal 9.*trainer\.log"):
+    with pytest.raises(Interrupted, match=r"killed by signal 9.*trainer\.log"):
         list(running)
+
+
+def test_a_trainer_that_crashes_by_itself_is_a_fault() -> None:
+    spec = job("crashed")
+    running = plane().train(spec, None)
+    next(running)
+    os.kill(_trainer_pid(spec), signal.SIGSEGV)
+    with pytest.raises(ComputeFault, match="killed by signal 11"):
+        list(running)
+
+
+def test_a_newer_trainer_of_a_job_ends_the_older_one() -> None:
+    spec = job("twice")
+    older = plane().train(spec, None)
+    next(older)  # waits at its first probe, with the job's lock in hand
+    assert len(list(plane().train(spec, None))) == 32
+    with pytest.raises(Interrupted):
+        list(older)
 
 
 def test_a_worker_loads_no_torch_runs_main_once_and_takes_its_trainer_along(tmp_path: Path) -> None:
@@ -199,7 +217,7 @@ def _trainer_pid(spec: JobSpec) -> int | None:
     inode = lock.stat().st_ino
     for line in Path("/proc/locks").read_text().splitlines():
         fields = line.split()
-        if fields[1] == "FLOCK" and fields[5].endswith(f":{inode}"):
+        if fields[1] == "POSIX" and fields[5].endswith(f":{inode}"):
             return int(fields[4])
     return None
 

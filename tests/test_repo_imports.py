@@ -32,6 +32,7 @@ PLANTED = [
     ("workflows/activities.py", "import torch", "training-libraries"),
     ("workflows/activities.py", "import accelerate", "unused-libraries"),
     ("workflows/delivery.py", "from oracle.judge import judge_stage", "workflow-orders"),
+    ("scenarios/catalog.py", "import altair", "pictures"),
     ("human_arm/__init__.py", "import workflows.client", "layers"),
     ("human_arm/__init__.py", "import peft", "training-libraries"),
 ]

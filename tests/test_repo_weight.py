@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 TRAINING = ("torch", "transformers", "trl", "peft", "lm_eval", "datasets", "accelerate", "deepspeed")
+DRAWING = ("altair", "jinja2", "vl_convert")
 
 _IMPORT_ALL = """
 import importlib, json, pkgutil, sys
@@ -71,8 +72,9 @@ def test_governance_loads_no_training_library() -> None:
         "delivery_plane.settings",
         "delivery_plane.compute.local.plane",
     ]
-    names, loaded = json.loads(_python(_IMPORT_ALL, json.dumps([packages, _run_by_hand(), TRAINING])))
+    names, loaded = json.loads(_python(_IMPORT_ALL, json.dumps([packages, _run_by_hand(), [*TRAINING, *DRAWING]])))
     assert {"oracle.judge", "stages.train", "scenarios.seats.reference", "workflows.worker"} <= set(names)
+    assert "human_arm.report.charts" in names
     assert loaded == []
 
 
@@ -84,7 +86,7 @@ def test_the_oracle_loads_no_database_and_no_server() -> None:
 
 
 def test_help_is_light() -> None:
-    watched = ["pydantic", "temporalio", "sqlmodel", "sqlalchemy", "scipy", "numpy", *TRAINING]
+    watched = ["pydantic", "temporalio", "sqlmodel", "sqlalchemy", "scipy", "numpy", *TRAINING, *DRAWING]
     shown = _python(_HELP % json.dumps(watched))
     assert "demo" in shown
     assert json.loads(shown.splitlines()[-1]) == []

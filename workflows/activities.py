@@ -5,6 +5,7 @@ Every step may run more than once: facts carry idempotency keys, so each is writ
 
 from typing import Literal
 
+from pydantic import ValidationError
 from temporalio import activity
 
 from delivery_plane.claims import EvalClaim, IntakeClaim
@@ -262,7 +263,7 @@ class DeliveryActivities:
         seat = Seat(self._ledger, turn.delivery_id, identity, brief, wake=lambda: None)
         try:
             script.play(seat, Turn(turn.stage, turn.attempt, turn.flag_id, spec.on_flag))
-        except (BadInput, LookupError) as error:
+        except (BadInput, LookupError, ValidationError) as error:
             # A script that does not know how to go on has given up; the platform is not to blame.
             seat.withdraw(f"the script cannot go on: {one_line(error, 500)}")
         return len(self._ledger.entries(turn.delivery_id)) > before

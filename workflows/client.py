@@ -1,12 +1,15 @@
 """The way to Temporal for commands and workers: connect, start, wake, cancel, wait. Deadlines everywhere."""
 
 import asyncio
-from collections.abc import Coroutine
+import json
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.contrib.pydantic import pydantic_data_converter
@@ -14,14 +17,22 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from delivery_plane.delivery import DeliverySpec
-from delivery_plane.errors import BadInput, ServerFault
+from delivery_plane.entry import read_input
+from delivery_plane.errors import BadInput, ServerAway, ServerFault, one_line
 from workflows.delivery import DeliveryWorkflow
-from workflows.messages import GOVERNANCE_QUEUE, DeliveryReceipt
+from workflows.messages import ENTRIES_NAMED, GOVERNANCE_QUEUE, DeliveryReceipt
 
 T = TypeVar("T")
 
 CONNECT_SECONDS = 20.0
 CALL_SECONDS = 15.0
+DESCRIBE_SECONDS = 3.0
+_WILL_NOT_MEND = (
+    RPCStatusCode.NOT_FOUND,
+    RPCStatusCode.INVALID_ARGUMENT,
+    RPCStatusCode.PERMISSION_DENIED,
+    RPCStatusCode.UNAUTHENTICATED,
+)
 LOST_SECONDS = 120.0
 """How long a server may be away before waiting for a delivery's end is given up."""
 
@@ -37,32 +48,46 @@ class Tls:
         """From PEM files; None when TLS is not wanted. Raises BadInput for a file that cannot be read."""
         if not (wanted or ca or cert or key):
             return None
-        try:
-            pem = [path.read_bytes() if path else None for path in (ca, cert, key)]
-        except OSError as error:
-            raise BadInput(f"{error.filename}: cannot be read ({error.strerror}); give a PEM file") from None
+        if bool(cert) != bool(key):
+            raise BadInput("--tls-client-cert and --tls-client-key go together")
+        pem = [_pem(path) if path else None for path in (ca, cert, key)]
         return cls(TLSConfig(server_root_ca_cert=pem[0], client_cert=pem[1], client_private_key=pem[2]))
 
 
+def _pem(path: Path) -> bytes:
+    content = read_input(path, "a PEM file")
+    if b"-----BEGIN " not in content:
+        raise BadInput(f"{path}: no PEM text in it (-----BEGIN ...); give a PEM file")
+    return content
+
+
 async def connect(address: str, namespace: str = "default", tls: Tls | None = None) -> Client:
-    """A client with the pydantic converter. Raises ServerFault when nobody answers in time."""
+    """A client with the pydantic converter. Raises ServerAway when nobody answers in time."""
     deadline = asyncio.get_running_loop().time() + CONNECT_SECONDS
     while True:
         try:
-            client = await Client.connect(
-                address,
-                namespace=namespace,
-                data_converter=pydantic_data_converter,
-                tls=tls.config if tls else False,
-            )
+            # A listener that never says anything would be waited for longer than for none at all.
+            async with asyncio.timeout_at(deadline):
+                client = await Client.connect(
+                    address,
+                    namespace=namespace,
+                    data_converter=pydantic_data_converter,
+                    tls=tls.config if tls else False,
+                )
             await client.service_client.check_health(timeout=timedelta(seconds=5))
-            return client
-        except (RuntimeError, RPCError) as error:
+        except (RuntimeError, RPCError, TimeoutError) as error:
             if asyncio.get_running_loop().time() > deadline:
-                raise ServerFault(
-                    f"no Temporal server answers at {address} ({error}); start one with `delivery-plane up`"
+                raise ServerAway(
+                    f"no Temporal server answers at {address} ({one_line(error, 160) or 'silence'});"
+                    " name another address, or start one with `delivery-plane up`"
                 ) from None
-            await asyncio.sleep(0.2)
+        except (
+            ValueError
+        ) as error:  # refused before anything is tried: a TLS file whose PEM holds no certificate
+            raise BadInput(f"{address}: {one_line(error, 160)}") from None
+        else:
+            return client
+        await asyncio.sleep(0.2)
 
 
 async def _within(call: Coroutine[Any, Any, T], doing: str) -> T:
@@ -112,21 +137,64 @@ async def cancel(client: Client, delivery_id: str) -> None:
     await _within(client.get_workflow_handle(delivery_id).cancel(), f"cancel {delivery_id}")
 
 
-async def outcome(client: Client, delivery_id: str) -> DeliveryReceipt:
-    """Wait for a delivery's end, over restarts of the server. Raises ServerFault when its workflow failed."""
+async def outcome(
+    client: Client, delivery_id: str, lost_seconds: float | None = LOST_SECONDS
+) -> DeliveryReceipt:
+    """Wait for a delivery's end, over restarts of the server. Raises ServerFault when its workflow failed.
+
+    `lost_seconds`: how long the server may be away at a time; None: as long as it takes.
+    """
     handle = client.get_workflow_handle_for(DeliveryWorkflow.run, delivery_id)
-    lost_since: float | None = None
     while True:
         try:
             return await handle.result()
         except WorkflowFailureError as error:
             raise ServerFault(f"workflow of {delivery_id} failed: {error.cause}") from None
         except RPCError as error:
-            now = asyncio.get_running_loop().time()
-            lost_since = lost_since or now
-            if now - lost_since > LOST_SECONDS:
-                raise ServerFault(f"lost the server while {delivery_id} ran: {error.message}") from None
+            if error.status in _WILL_NOT_MEND:
+                raise ServerFault(f"the server no longer tells of {delivery_id}: {error.message}") from None
+            lost = f"lost the server while {delivery_id} ran: {error.message}"
+        # How long it is away is counted anew each time: the wait before this one may have lasted for hours.
+        lost_since = asyncio.get_running_loop().time()
+        await asyncio.sleep(1)
+        while not await _serves(client):
+            if lost_seconds and asyncio.get_running_loop().time() - lost_since > lost_seconds:
+                raise ServerFault(lost)
             await asyncio.sleep(1)
+
+
+async def _serves(client: Client) -> bool:
+    try:
+        return await client.service_client.check_health(timeout=timedelta(seconds=5))
+    except RPCError:
+        return False
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A step that failed, or whose worker died, and is tried again; `tries` counts from 1."""
+
+    step: str
+    tries: int
+    why: str
+
+
+async def waiting(client: Client, delivery_id: str) -> Waiting | None:
+    """What a delivery waits for besides people: the step that does not succeed. None: nothing, or it cannot be told."""
+    try:
+        found = await client.get_workflow_handle(delivery_id).describe(
+            rpc_timeout=timedelta(seconds=DESCRIBE_SECONDS)
+        )
+    except RPCError:
+        return None
+    for pending in found.raw_description.pending_activities:
+        if (
+            pending.HasField("last_failure")
+            and pending.state != PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+        ):
+            why = one_line(pending.last_failure.message, 300)
+            return Waiting(pending.activity_type.name, pending.attempt, why)
+    return None
 
 
 async def is_open(client: Client, delivery_id: str) -> bool:
@@ -138,3 +206,39 @@ async def is_open(client: Client, delivery_id: str) -> bool:
             return False
         raise ServerFault(f"describe {delivery_id}: {error.message}") from None
     return found.status is WorkflowExecutionStatus.RUNNING
+
+
+async def running_deliveries(client: Client) -> list[str]:
+    """Ids of all deliveries whose workflow runs on this server."""
+    query = "WorkflowType = 'delivery' AND ExecutionStatus = 'Running'"
+    try:
+        return [found.id async for found in client.list_workflows(query)]
+    except RPCError as error:
+        raise ServerFault(f"list workflows: {error.message}") from None
+
+
+async def known_entries(client: Client, delivery_id: str) -> int:
+    """How many entries of the ledger a delivery's workflow has been told of: 0 before it has opened."""
+    history = await client.get_workflow_handle(delivery_id).fetch_history()
+    return max((told for event in history.events for told in _entries_told(event)), default=0)
+
+
+async def terminate(client: Client, delivery_id: str, reason: str) -> None:
+    """End a delivery's workflow at once; its ledger is left as it is."""
+    await _within(
+        client.get_workflow_handle(delivery_id).terminate(reason=reason), f"terminate {delivery_id}"
+    )
+
+
+def _entries_told(event: HistoryEvent) -> Iterator[int]:
+    """Numbers of entries that a step's receipt names; 1 for a receipt that names none: the delivery is open by then."""
+    payloads = [*event.activity_task_completed_event_attributes.result.payloads]
+    payloads += event.marker_recorded_event_attributes.details["result"].payloads
+    for payload in payloads:
+        yield 1
+        try:
+            receipt = json.loads(payload.data)
+        except ValueError:
+            continue
+        if isinstance(receipt, dict):
+            yield from (receipt[name] for name in ENTRIES_NAMED if isinstance(receipt.get(name), int))

@@ -26,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
         COMPUTE_QUEUE,
         COMPUTE_STAGES,
         GOVERNANCE_QUEUE,
+        HEARTBEAT_TIMEOUT_SECONDS,
         DeliveryReceipt,
         Desk,
         EvaluationOrder,
@@ -221,7 +222,7 @@ class DeliveryWorkflow:
             argument,
             task_queue=queue,
             start_to_close_timeout=timedelta(hours=hours),
-            heartbeat_timeout=timedelta(seconds=30),
+            heartbeat_timeout=timedelta(seconds=HEARTBEAT_TIMEOUT_SECONDS),
             retry_policy=_RETRY,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )

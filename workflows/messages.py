@@ -7,10 +7,19 @@ from delivery_plane.delivery import Frozen, GateDecision, Outcome, StageName
 GOVERNANCE_QUEUE = "governance"
 COMPUTE_QUEUE = "compute"
 
+HEARTBEAT_TIMEOUT_SECONDS = 12.0
+"""A step whose worker has not been heard of for so long is given to another. Not shorter: on two busy cores a live
+worker was silent for up to some seconds."""
+HEARTBEAT_SECONDS = 3.0
+
 COMPUTE_STAGES = frozenset(
     {StageName.CONFIG, StageName.TRAIN, StageName.EVAL, StageName.REGISTER, StageName.DEPLOY}
 )
 """Stages that run where the models are; the others need no torch."""
+
+
+ENTRIES_NAMED = ("claim_entry", "entry", "closing_entry")
+"""Fields of receipts, here and in `delivery_plane.delivery`, that name an entry which is in the ledger for certain."""
 
 
 class Desk(Frozen):

@@ -1,14 +1,18 @@
 """The platform's parts on one home folder, opened together: ledger, identities, gates, plane."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from delivery_plane.compute.plane import ComputePlane
 from delivery_plane.delivery import DeliverySpec
-from delivery_plane.errors import LedgerFault
+from delivery_plane.errors import LedgerFault, LedgerUnfit
 from delivery_plane.gates import Gates
 from delivery_plane.identity import PLATFORM, Identities
 from delivery_plane.ledger import Ledger
 from delivery_plane.settings import Home
+
+_HEADER_BYTES = 100
+"""What every SQLite database begins with."""
 
 
 @dataclass(frozen=True)
@@ -35,5 +39,14 @@ def open_platform(home: Home, plane: ComputePlane | None = None) -> Platform:
     home.create()
     identities = Identities(home.identities)
     signer = identities.get_or_new(PLATFORM, "platform")
+    _not_cut_off(home)
     ledger = Ledger(home.ledger, home.heads, signer.key)
     return Platform(home, ledger, identities, Gates(ledger, identities), plane)
+
+
+def _not_cut_off(home: Home) -> None:
+    """Raise LedgerUnfit for a file that was a database: SQLite takes one without a header for a new one."""
+    if not isinstance(home.ledger, Path) or not home.ledger.is_file():
+        return
+    if home.ledger.stat().st_size < _HEADER_BYTES and any(home.heads.glob("*.checkpoint")):
+        raise LedgerUnfit(f"{home.ledger}: cut off, though its heads are signed; restore it from a back-up")

@@ -45,6 +45,7 @@ class EmbeddedServer(OwnProcess):
     def __init__(self, home: Home) -> None:
         port, http, metrics, ui = free_ports(4)
         super().__init__(
+            "the Temporal server",
             [
                 str(temporal_binary()), "server", "start-dev", "--headless", "--ip", "127.0.0.1",
                 "--port", str(port), "--http-port", str(http), "--metrics-port", str(metrics),
@@ -68,6 +69,7 @@ class EmbeddedServer(OwnProcess):
                 if probe.connect_ex(("127.0.0.1", self._port)) == 0:
                     return
             time.sleep(0.05)
+        self.stop()
         raise ServerFault(f"the Temporal server did not answer in {START_SECONDS:.0f} s; see {self.log}")
 
 

@@ -1,14 +1,10 @@
 """One visit of one stage: the context it runs in, and appending its facts under a fresh fencing token."""
 
 import contextlib
-import contextvars
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-from temporalio import activity
 
 from delivery_plane import meter
 from delivery_plane.compute.sealed import SealedOverlap
@@ -18,8 +14,6 @@ from delivery_plane.facts import DeliveryOpened, FactBase
 from scenarios.catalog import load_scenario, materialise
 from stages.stage import StageContext
 from workflows.platform import Platform
-
-HEARTBEAT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,7 @@ def bases(spec: DeliverySpec) -> dict[str, tuple[Path, str]]:
 
 @contextlib.contextmanager
 def visiting(platform: Platform, request: StageRequest) -> Iterator[Visit]:
-    """A visit of a stage. Heartbeats go out while it lasts."""
+    """A visit of a stage."""
     spec = platform.spec(request.delivery_id)
     scenario = load_scenario(spec.scenario)
     splits, _ = materialise(scenario, platform.home)
@@ -75,8 +69,7 @@ def visiting(platform: Platform, request: StageRequest) -> Iterator[Visit]:
             request.delivery_id, fact, stage=request.stage, attempt=request.attempt, fence=fence
         ).fact()
 
-    with _heartbeating():
-        yield Visit(context, append)
+    yield Visit(context, append)
 
 
 def _reserve(platform: Platform, request: StageRequest, work_id: str, amounts: Amounts) -> bool:
@@ -87,25 +80,3 @@ def _reserve(platform: Platform, request: StageRequest, work_id: str, amounts: A
 
 def _settle(platform: Platform, request: StageRequest, work_id: str, amounts: Amounts) -> None:
     meter.settle(platform.ledger, request.delivery_id, work_id, amounts, request.stage, request.attempt)
-
-
-@contextlib.contextmanager
-def _heartbeating() -> Iterator[None]:
-    """Tell Temporal that this activity lives, from a thread, while it works."""
-    if not activity.in_activity():
-        yield
-        return
-    done = threading.Event()
-    context = contextvars.copy_context()
-
-    def beat() -> None:
-        while not done.wait(HEARTBEAT_SECONDS):
-            activity.heartbeat()
-
-    thread = threading.Thread(target=context.run, args=(beat,), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()

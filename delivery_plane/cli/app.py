@@ -1,8 +1,12 @@
 """The command tree and how errors leave it. No command is implemented here."""
 
 import contextlib
+import io
 import os
 import sys
+import tempfile
+import traceback
+from pathlib import Path
 
 from cyclopts import App, CycloptsError
 
@@ -24,10 +28,10 @@ _COMMANDS = {
     "doctor": "Say whether this machine is fit, and the mend for what is not.",
 }
 _GROUPS = {
-    "deliveries": "List, show, watch, fetch and cancel deliveries.",
+    "deliveries": "List, show, report, watch, fetch and cancel deliveries.",
     "identity": "Make and list identities.",
     "gates": "The approver's inbox.",
-    "ledger": "Verify, export and show the record.",
+    "ledger": "Verify, export, show, back up and restore the record.",
     "scenarios": "The catalogue of scenarios.",
 }
 _MODULES = {
@@ -55,6 +59,7 @@ def main() -> None:
             _fail(f"argument {place} is not text in this system's encoding; type it again", 2)
     try:
         result = app(exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
     except CycloptsError as error:
         _fail(" ".join(str(error).split()) + " (see --help)", 2)
     except DeliveryPlaneError as error:
@@ -66,8 +71,15 @@ def main() -> None:
         # The reader of our output has gone; nothing more can be said to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        what = f"{error.filename}: " if error.filename else ""
+        _fail(f"{what}{error.strerror or type(error).__name__}; free what is full, or use another place", 3)
+    except MemoryError:
+        _fail("out of memory; end other programs, or use a larger machine", 3)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
+    except Exception as error:
+        _fail(f"a defect in delivery-plane: {type(error).__name__}: {error}; what led to it: {_traced()}", 4)
     sys.exit(result if isinstance(result, int) else 0)
 
 
@@ -78,6 +90,9 @@ def entry() -> None:
     after all work is done. Everything of ours is on disk by then.
     """
     code: object = 0
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to end
     try:
         main()
     except SystemExit as end:
@@ -86,6 +101,13 @@ def entry() -> None:
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(code if isinstance(code, int) else 1)
+
+
+def _traced() -> Path:
+    """The exception in hand with its traceback, in a file for whoever mends it."""
+    with tempfile.NamedTemporaryFile("w", prefix="delivery-plane-", suffix=".txt", delete=False) as file:
+        file.write(traceback.format_exc())
+    return Path(file.name)
 
 
 def _fail(message: str, code: int) -> None:

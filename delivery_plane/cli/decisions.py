@@ -12,6 +12,7 @@ from delivery_plane.cli.shared import existing_platform, open_home, out, platfor
 from delivery_plane.delivery import GateDecision
 from delivery_plane.errors import DeliveryPlaneError
 from delivery_plane.gates import decided
+from delivery_plane.identity import check_name
 from workflows.client import connect, wake
 
 identity = App(name="identity", help="Make and list identities.")
@@ -29,6 +30,7 @@ def new(name: str, /, *, role: Literal["seat", "approver", "operator"]) -> int:
     role
         What it may do: hold a seat, decide gates, or operate the platform.
     """
+    check_name(name)  # before a home folder is made for it
     made = platform().identities.new(name, role)
     say(f"{made.name}: {made.role}, public key {made.public_key}")
     return 0

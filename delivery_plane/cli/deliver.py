@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 
 from delivery_plane.claims import problems
 from delivery_plane.cli.live import Follower
+from delivery_plane.cli.reports import check_writable, link_to, write_report
 from delivery_plane.cli.shared import open_home, out, print_json, progress, say, usable
 from delivery_plane.cli.summary import scorecard, summarise
 from delivery_plane.compute.local.faults import check_fault, known_faults
@@ -17,9 +19,9 @@ from delivery_plane.delivery import ApproverMode, DeliverySpec, OnFlag, Outcome
 from delivery_plane.errors import BadInput, ServerFault
 from delivery_plane.facts import DeliveryFaulted, DeliveryOpened
 from delivery_plane.identity import PLATFORM
-from scenarios.catalog import load_scenario
+from scenarios.catalog import check_data, load_scenario
 from scenarios.seats.catalog import SEATS
-from workflows.client import connect, outcome, start_delivery
+from workflows.client import LOST_SECONDS, connect, outcome, start_delivery, waiting
 from workflows.platform import Platform, open_platform
 from workflows.runtime import Runtime, reconcile, runtime
 
@@ -49,6 +51,7 @@ def order(
     check_fault(fault)
     if base is not None and not usable(base / "config.json", "--base").is_file():
         raise BadInput(f"--base {base}: no model there (no config.json); give the folder of a causal LM")
+    check_data(loaded)
     settings, _ = open_home()
     name = f"{loaded.name}-{fault or seat}"[:50].rstrip("-")
     try:
@@ -74,12 +77,17 @@ async def _follow(platform: Platform, run: Runtime, spec: DeliverySpec) -> Outco
     client = await connect(run.address, run.namespace)
     await start_delivery(client, spec)
     follower = Follower(platform.ledger, spec.delivery_id, progress)
-    ending = asyncio.create_task(outcome(client, spec.delivery_id))
+    # Our own server is brought back however long that takes; another's is not ours to wait for.
+    patience = None if run.embedded else LOST_SECONDS
+    ending = asyncio.create_task(outcome(client, spec.delivery_id, patience))
+    looking = asyncio.create_task(follower.keep_looking(partial(waiting, client, spec.delivery_id)))
     with follower.shown() as refresh:
         while not ending.done():
             await asyncio.to_thread(refresh)
-            run.tend()
+            for line in run.tend():
+                say(line, progress)
             await asyncio.wait([ending], timeout=REFRESH_SECONDS)
+        looking.cancel()
         await asyncio.to_thread(refresh)
     return (await ending).outcome
 
@@ -114,6 +122,7 @@ def deliver(
     on_flag: OnFlag = OnFlag.STOP,
     approver: ApproverMode = ApproverMode.AUTO,
     id: str | None = None,  # noqa: A002 - the flag's name
+    report_to: Annotated[Path | None, Parameter(name="--report")] = None,
     json: bool = False,
 ) -> int:
     """Run one delivery of SCENARIO (a catalogue name or a folder) and report its outcome.
@@ -138,6 +147,8 @@ def deliver(
         auto: the scripted policy decides gates; ask: a person does with `gates`; none: nobody does.
     id
         The delivery's id; made up when left out.
+    report_to
+        HTML file to write the report to at the end, whatever the outcome.
     json
         Print the result as one JSON object.
     """
@@ -146,6 +157,8 @@ def deliver(
         scenario, seat, base=base, device=device, seed=seed, fault=fault, on_flag=on_flag,
         approver=approver, delivery_id=id,
     )  # fmt: skip
+    if report_to is not None:
+        check_writable(report_to, "--report")
     settings, home = open_home()
     parts = open_platform(home)
     with runtime(home, settings) as run:
@@ -162,6 +175,9 @@ def deliver(
         print_json(summary)
     else:
         out.print(scorecard(summary))
+    if report_to is not None:
+        write_report(parts, spec.delivery_id, report_to)
+        say(link_to(report_to), progress if json else out)
     return exit_code(ended)
 
 
@@ -187,6 +203,10 @@ def demo(*, json: bool = False) -> int:
     summaries = [report(parts, spec.delivery_id) for spec in orders]
     good = [summary["outcome"] for summary in summaries] == [Outcome.ACCEPTED, Outcome.STOPPED_ON_FLAG]
     verified = all(summary["ledger"]["verified"] for summary in summaries)
+    pages = [home.delivery(spec.delivery_id) / "report.html" for spec in orders]
+    for spec, page in zip(orders, pages, strict=True):
+        page.parent.mkdir(parents=True, exist_ok=True)
+        write_report(parts, spec.delivery_id, page)
     if json:
         print_json({"deliveries": summaries, "ledger_verified": verified, "as_expected": good})
     else:
@@ -197,5 +217,7 @@ def demo(*, json: bool = False) -> int:
             if verified
             else "LEDGER NOT VERIFIED: run `delivery-plane ledger verify`."
         )
+        for page in pages:
+            say(link_to(page))
         say("Next: delivery-plane deliveries list; delivery-plane ledger export ID --out FILE.jsonl")
     return 0 if good and verified else 1

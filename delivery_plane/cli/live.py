@@ -1,7 +1,8 @@
 """A delivery while it runs: one live table of its stages, the job's curves, the gate that waits."""
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
@@ -14,6 +15,7 @@ from delivery_plane.cli.shared import say
 from delivery_plane.cli.summary import COLOURS
 from delivery_plane.delivery import STAGE_CLASS, STAGES
 from delivery_plane.entry import Entry
+from delivery_plane.errors import LedgerFault, one_line
 from delivery_plane.facts import (
     DeliveryClosed,
     DeliveryOpened,
@@ -26,6 +28,10 @@ from delivery_plane.facts import (
 from delivery_plane.gates import decided
 from delivery_plane.ledger import Ledger
 from delivery_plane.record import Record
+from workflows.client import Waiting
+
+LOOK_SECONDS = 2.0
+LEDGER_AWAY_SECONDS = 300.0
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -130,11 +136,39 @@ class Follower:
         self._console = console
         self._entries: list[Entry] = []
         self._said: set[str] = set()
+        self._waiting: Waiting | None = None
+        self._away_since: float | None = None
+
+    def waits(self, waiting: Waiting | None) -> None:
+        """Show what the delivery waits for besides people; None: nothing."""
+        told, self._waiting = self._waiting, waiting
+        if waiting and (told is None or told.why != waiting.why) and not self._console.is_terminal:
+            say(f"{time.strftime('%H:%M:%S')} {self._delivery_id} {self._wait_line(waiting)}", self._console)
+
+    def _wait_line(self, waiting: Waiting) -> str:
+        visit = Record(self._entries).last(StageOpened)
+        stage = f" of {visit.value.stage}" if visit and waiting.step in ("open_stage", "run_stage") else ""
+        return f"waiting: {waiting.why} (step {waiting.step}{stage}, try {waiting.tries})"
 
     def record(self) -> Record:
-        """Everything so far."""
-        self._entries += self._ledger.entries(self._delivery_id, after=len(self._entries))
+        """Everything so far. A ledger that is away for a while is waited for; then its LedgerFault is raised."""
+        try:
+            self._entries += self._ledger.entries(self._delivery_id, after=len(self._entries))
+        except LedgerFault as error:
+            now = time.monotonic()
+            self._away_since = self._away_since or now
+            if now - self._away_since > LEDGER_AWAY_SECONDS:
+                raise
+            self.waits(Waiting("reading", 1, one_line(error, 300)))
+        else:
+            self._away_since = None
         return Record(self._entries)
+
+    async def keep_looking(self, look: Callable[[], Awaitable[Waiting | None]]) -> None:
+        """Show what the delivery waits for, by `look`, until cancelled."""
+        while True:
+            self.waits(await look())
+            await asyncio.sleep(LOOK_SECONDS)
 
     @contextmanager
     def shown(self) -> Iterator[Callable[[], Record]]:
@@ -146,7 +180,10 @@ class Follower:
 
             def refresh() -> Record:
                 record = self.record()
-                live.update(table(self._delivery_id, record), refresh=True)
+                shown: list[RenderableType] = [table(self._delivery_id, record)]
+                if self._waiting:
+                    shown.append(Text(self._wait_line(self._waiting), style="yellow"))
+                live.update(Group(*shown), refresh=True)
                 return record
 
             yield refresh

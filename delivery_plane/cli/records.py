@@ -1,16 +1,31 @@
 """`ledger` and `rejudge`: the record verified, exported, shown, and judged again."""
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 from delivery_plane.cli.shared import existing_platform, print_json, say, usable
-from delivery_plane.entry import parse_entries, read_checkpoints, read_json_lines, verify
+from delivery_plane.entry import (
+    Checkpoint,
+    parse_entries,
+    read_checkpoints,
+    read_json_lines,
+    read_text,
+    verify,
+)
 from delivery_plane.errors import BadInput
 from delivery_plane.identity import PLATFORM
 
-ledger = App(name="ledger", help="Verify, export and show the record.")
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+ledger = App(name="ledger", help="Verify, export, show, back up and restore the record.")
+for _name, _help in {
+    "backup": "Write the ledger of this home and its keys into one file.",
+    "restore": "Bring a ledger back from a back-up.",
+}.items():
+    ledger.command(f"delivery_plane.cli.upkeep:{_name}", name=_name, help=_help)
 
 
 def _beside(export: Path, suffix: str, given: Path | None, what: str) -> Path:
@@ -20,6 +35,22 @@ def _beside(export: Path, suffix: str, given: Path | None, what: str) -> Path:
     if not usable(path, what).is_file():
         raise BadInput(f"{path}: no such {what}; name it with --{what.split()[-1]}")
     return path
+
+
+def read_export(
+    export: Path, checkpoint: Path | None, key: Path | None
+) -> tuple[list[dict[str, Any]], list[Checkpoint], str]:
+    """An export's lines, signed checkpoints and public key, the latter two from beside it unless given.
+
+    Raises BadInput.
+    """
+    key_file = _beside(export, ".pub", key, "public key")
+    public_key = read_text(key_file, "a public key").strip()
+    checkpoints = read_checkpoints(_beside(export, ".checkpoint", checkpoint, "checkpoint"))
+    # An export of what was never signed comes with no key; that nothing vouches for it is said by `verify`.
+    if checkpoints and not _KEY.fullmatch(public_key):
+        raise BadInput(f"{key_file}: no public key in it; give the platform's, 64 hex digits")
+    return read_json_lines(export), checkpoints, public_key
 
 
 @ledger.command(name="verify")
@@ -53,9 +84,7 @@ def verify_(
         names = known + sorted(heads - set(known))
         found = {name: parts.ledger.verify(name, public_key) for name in names}
     else:
-        public_key = _beside(export, ".pub", key, "public key").read_text(errors="replace").strip()
-        checkpoints = read_checkpoints(_beside(export, ".checkpoint", checkpoint, "checkpoint"))
-        found = {str(export): verify(read_json_lines(export), checkpoints, public_key)}
+        found = {str(export): verify(*read_export(export, checkpoint, key))}
     if json:
         print_json([{"record": name, **result.model_dump()} for name, result in found.items()])
     else:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from delivery_plane.cli.shared import open_home, say
 from delivery_plane.errors import BadInput
+from delivery_plane.settings import check_address
 from workflows.client import Tls, connect
 from workflows.messages import COMPUTE_QUEUE
 from workflows.platform import open_platform
@@ -36,7 +37,8 @@ def up() -> int:
             say(f"going on: {delivery_id}")
         say("Ctrl-C stops; what is open goes on at the next `up`.")
         while not stop.wait(TEND_SECONDS):
-            run.tend()
+            for line in run.tend():
+                say(line)
         say("stopping")
     return 0
 
@@ -77,24 +79,28 @@ def worker(
         This build's id within the deployment.
     """
     # Loaded here: the plane's parent side, which starts children but never imports torch itself.
+    from delivery_plane.compute.local.children import start_fork_server
     from delivery_plane.compute.local.plane import LocalPlane
 
     settings, home = open_home()
-    target = address or settings.address
+    target = settings.address if address is None else check_address(address)
     if target is None:
         raise BadInput("worker: which server? give --address HOST:PORT, or set DELIVERY_PLANE_ADDRESS")
     if bool(deployment) != bool(build_id):
         raise BadInput("worker: --deployment and --build-id go together")
     secured = Tls.from_files(tls, tls_server_ca, tls_client_cert, tls_client_key)
-    home.create()
-    plane = LocalPlane(home.cache, home.logs)
-    parts = open_platform(home, plane)
     if queue == COMPUTE_QUEUE:
-        # The libraries take ten seconds to import: do it while the first stages run.
-        threading.Thread(target=plane.warm, daemon=True).start()
+        # The libraries take ten seconds to import. After a crash, steps wait for them.
+        start_fork_server()
 
     async def serve() -> None:
         client = await connect(target, namespace or settings.namespace, secured)
+        # Nothing is made on disk for a server that is not there.
+        plane = LocalPlane(home.cache, home.logs)
+        parts = open_platform(home, plane)
+        if queue == COMPUTE_QUEUE:
+            # Shows early that the libraries are there, while the first stages run.
+            threading.Thread(target=plane.warm, daemon=True).start()
         say(f"worker {os.getpid()} polls {queue} at {target}")
         await run_worker(build_worker(client, parts, queue, deployment, build_id))
 

@@ -30,7 +30,7 @@ def say(line: str, console: Console = out) -> None:
 def open_home() -> tuple[Settings, Home]:
     """The settings in force and the home folder they name."""
     settings = load_settings()
-    return settings, Home(settings.home)
+    return settings, Home(settings.home, settings.database)
 
 
 def platform() -> Platform:
@@ -50,12 +50,14 @@ def usable(path: Path, what: str) -> Path:
 def existing_platform() -> Platform:
     """The platform on a home folder that must exist already. Raises BadInput."""
     home = open_home()[1]
-    if not usable(home.database, "DELIVERY_PLANE_HOME").exists():
+    made = home.ledger if isinstance(home.ledger, Path) else home.identities
+    if not usable(made, "DELIVERY_PLANE_HOME").exists():
         raise BadInput(f"{home.root}: no ledger here; run a delivery first, or set DELIVERY_PLANE_HOME")
     return open_platform(home)
 
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
+    # ASCII alone: what is printed is JSON whatever the terminal's encoding, and whatever a file's name is made of.
+    json.dump(value, sys.stdout, indent=2)
     print()

@@ -122,7 +122,8 @@ Observation = ProbeObserved | CheckpointSaved
 class ComputePlane(Protocol):
     """Where compute happens. Implementations meter and execute; they never judge.
 
-    Every method raises ComputeFault when the plane itself fails.
+    Every method raises ComputeFault when the plane itself fails; Interrupted when a process of its was killed and
+    MachineUnfit when its disk is full, which both say nothing about the work.
     """
 
     name: str

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from delivery_plane.errors import ComputeFault
+from delivery_plane.errors import ComputeFault, Interrupted
 from delivery_plane.rows import overlapping, read_rows
 
 
@@ -19,9 +19,11 @@ class SealedOverlap:
         self._sealed = sealed
 
     def __call__(self, public: Path, ngram_words: int) -> tuple[str, ...]:
-        """Ids of the public rows that overlap. Raises ComputeFault."""
+        """Ids of the public rows that overlap. Raises ComputeFault, or Interrupted when it was killed."""
         command = [sys.executable, "-m", __name__, str(public), str(self._sealed), str(ngram_words)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode < 0:
+            raise Interrupted(f"overlap search: the process was killed by signal {-done.returncode}")
         if done.returncode:
             raise ComputeFault(f"overlap search failed ({done.returncode}): {done.stderr.strip()[-300:]}")
         return tuple(json.loads(done.stdout))

@@ -4,9 +4,10 @@ A refused request is recorded and comes back as an error that says what to do; i
 """
 
 from collections.abc import Callable
+from typing import NoReturn
 
 from delivery_plane import meter
-from delivery_plane.claims import Claim, FlagAnswer
+from delivery_plane.claims import FlagAnswer, parse_claim
 from delivery_plane.delivery import Amounts, Frozen, StageName
 from delivery_plane.errors import BadInput
 from delivery_plane.facts import (
@@ -67,11 +68,15 @@ class Seat:
         visit = _open_visit(record)
         return Brief(text=self._brief, stage=visit.stage, attempt=visit.attempt, remaining=meter.left(record))
 
-    def claim(self, claim: Claim) -> int:
-        """Submit the one claim of the open stage visit; returns its entry number.
+    def claim(self, payload: object) -> int:
+        """Submit the one claim of the open stage visit, typed or as data; returns its entry number.
 
-        Raises ClaimNotTaken when another stage is open, or this one has its claim already.
+        Raises ClaimNotTaken when it is no claim, another stage is open, or this one has its claim already.
         """
+        try:
+            claim = parse_claim(payload)
+        except BadInput as error:
+            self._refuse_form(str(error))
         refusal: ClaimRefused | None = None
         with self._ledger.writing(self._delivery_id) as writer:
             if isinstance(claim, FlagAnswer):
@@ -98,6 +103,16 @@ class Seat:
             raise ClaimNotTaken(f"claim for {claim.stage} not taken: {refusal.why}")
         self._wake()
         return entry.number
+
+    def _refuse_form(self, why: str) -> NoReturn:
+        with self._ledger.writing(self._delivery_id) as writer:
+            visit = _open_visit(writer.record)
+            refusal = ClaimRefused(stage=visit.stage, why=why)
+            count = sum(entry.kind == "claim_refused" for entry in writer.entries)
+            key = f"claim-refused:{count + 1}"
+            writer.fact(refusal, key=key, stage=visit.stage, attempt=visit.attempt)
+        self._ledger.checkpoint(self._delivery_id)
+        raise ClaimNotTaken(why)
 
     def _flag_place(self, writer: Writer, answer: FlagAnswer) -> tuple[str, StageName, ClaimRefused | None]:
         key = f"answer:{answer.flag_id}"

@@ -1,8 +1,10 @@
 """Child processes that do the heavy work for a worker that never loads torch. What they compute is elsewhere.
 
-A child ends with its worker even when that is killed, and a child that dies is a ComputeFault, never a hang.
+A child ends with its worker even when that is killed, and a child that dies is an error, never a hang:
+ComputeFault for what it did itself, Interrupted when something ended it, MachineUnfit when the disk is full.
 """
 
+import contextlib
 import ctypes
 import itertools
 import multiprocessing
@@ -13,11 +15,14 @@ import threading
 import traceback
 from collections.abc import Callable
 from importlib import import_module
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, Literal
 
-from delivery_plane.errors import ComputeFault, attributed
+from delivery_plane.errors import ComputeFault, Interrupted, MachineUnfit, attributed, no_room
+from delivery_plane.files import lacks_room
 
 ENVIRONMENT = {
     # One thread: two jobs on two cores with two threads each are slower and their times bimodal, and a
@@ -35,6 +40,11 @@ ENVIRONMENT = {
     "TRL_EXPERIMENTAL_SILENCE": "1",
 }
 
+_FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM})
+"""Signals that somebody else sends; any other is a crash of the child's own."""
+_FORK_SERVER_GONE = 255
+"""What multiprocessing reports of a child whose fork server was killed: the child went with it."""
+
 _PR_SET_PDEATHSIG = 1
 _logs = itertools.count(1)
 
@@ -44,6 +54,18 @@ def prepare_environment() -> None:
     os.environ.update(ENVIRONMENT)
     # One device: with several visible, the trainer would split each batch over all of them.
     os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+
+
+def _context() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["delivery_plane.compute.local.zygote"])
+    return context
+
+
+def start_fork_server() -> None:
+    """Have the fork server load the training libraries (ten seconds of a core) while this process does other things."""
+    _context()
+    forkserver.ensure_running()
 
 
 class Channel:
@@ -69,14 +91,14 @@ class Child:
         self.what = what
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["delivery_plane.compute.local.zygote"])
+        context = _context()
         self._connection, theirs = context.Pipe()
         self._process = context.Process(
             target=_child_main, args=(function, args, theirs, log, streams), daemon=True
         )
         try:
-            with attributed(ComputeFault, f"{what}: cannot start a process"):
+            # It fails when the fork server is killed meanwhile, or the machine has no process to give.
+            with attributed(Interrupted, f"{what}: cannot start a process"):
                 self._process.start()
         except BaseException:
             self._connection.close()
@@ -90,14 +112,18 @@ class Child:
         return self._process.pid
 
     def send(self, message: object) -> None:
-        """Hand one message to the child. Raises ComputeFault when it is gone."""
+        """Hand one message to the child. Raises what became of it when it is gone."""
         try:
             self._connection.send(message)
         except OSError:
             raise self._died() from None
 
     def receive(self, timeout_seconds: float | None = None) -> tuple[Literal["message", "result"], Any]:
-        """Wait for the next message or the result. Raises ComputeFault when the child failed, died or is late."""
+        """Wait for the next message or the result.
+
+        Raises ComputeFault when the child failed, crashed or is late, Interrupted when it was killed, and
+        MachineUnfit when there was no room on its disk.
+        """
         ready = wait([self._connection, self._process.sentinel], timeout_seconds)
         if not ready:
             raise ComputeFault(f"{self.what}: no answer within {timeout_seconds:g} s; log: {self.log}")
@@ -105,6 +131,8 @@ class Child:
             # What a child sent before it died still counts, so the pipe is read first.
             if self._connection.poll():
                 kind, value = self._connection.recv()
+                if kind == "unfit":
+                    raise MachineUnfit(f"{self.what}: {value}; log: {self.log}")
                 if kind == "error":
                     raise ComputeFault(f"{self.what}: {value}; log: {self.log}")
                 return kind, value
@@ -119,11 +147,13 @@ class Child:
         self._process.join(10)
         self._connection.close()
 
-    def _died(self) -> ComputeFault:
+    def _died(self) -> ComputeFault | Interrupted:
         self._process.join(10)
         code = self._process.exitcode
-        how = f"killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        return ComputeFault(f"{self.what}: the process ended without an answer ({how}); log: {self.log}")
+        signalled = -code if code is not None and code < 0 else None
+        how = f"killed by signal {signalled}" if signalled else f"exit code {code}"
+        kind = Interrupted if signalled in _FROM_OUTSIDE or code == _FORK_SERVER_GONE else ComputeFault
+        return kind(f"{self.what}: the process ended without an answer ({how}); log: {self.log}")
 
     def __enter__(self) -> "Child":
         return self
@@ -135,7 +165,7 @@ class Child:
 def call_in_child(
     what: str, function: str, *args: Any, logs: Path, timeout_seconds: float | None = None
 ) -> Any:
-    """The result of `function` ("module:name") on `args`, run in a child. Raises ComputeFault."""
+    """The result of `function` ("module:name") on `args`, run in a child. Raises as `Child.receive` does."""
     with Child(what, function, args, log_path(logs, what), streams=False) as child:
         return child.receive(timeout_seconds)[1]
 
@@ -157,18 +187,22 @@ def _child_main(
 ) -> None:
     _end_with_worker()
     prepare_environment()
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
     try:
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
         module, _, name = function.partition(":")
         call: Callable[..., Any] = getattr(import_module(module), name)
         answer = ("result", call(Channel(connection), *args) if streams else call(*args))
     except BaseException as error:
-        traceback.print_exc()
+        with contextlib.suppress(OSError):  # the log's disk may be what is full
+            traceback.print_exc()
+        # Not every library says what its write failed of; with the disk full, that is what any failure is about.
+        lack = no_room(error) or lacks_room(log.parent)
         lines = str(error).strip().splitlines() or ["no reason given"]
-        answer = ("error", f"{type(error).__name__}: {lines[0][:500]}")
+        first = f"{type(error).__name__}: {lines[0][:500]}"
+        answer = ("unfit", f"{lack} ({first})") if lack else ("error", first)
     connection.send(answer)
     connection.close()
 

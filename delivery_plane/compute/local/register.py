@@ -48,6 +48,8 @@ def write(model: ModelRef, out: Path, items: Path, logits: Path, device_name: st
     finite = all(bool(torch.isfinite(value).all()) for value in loaded.parameters())
     save_file({"as_trained": as_trained, "merged": _logits(loaded, batch)}, logits)
     out.parent.mkdir(parents=True, exist_ok=True)
+    for left in out.parent.glob(f".{out.name}.*"):  # by a process that was killed: nobody else writes here
+        shutil.rmtree(left, ignore_errors=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
         _fill(partial, model, loaded)

@@ -1,12 +1,16 @@
 """One live training job in its own process: trains, is probed, waits for the word, saves. Judges nothing."""
 
+import errno
 import fcntl
 import math
+import os
+import signal
+import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from transformers import TrainerCallback
 
@@ -25,7 +29,7 @@ from delivery_plane.facts import CheckpointSaved, ProbeObserved
 from delivery_plane.rows import read_rows
 
 LOCK_SECONDS = 10.0
-"""How long a new trainer waits for an older one, whose worker died, to let go of the job's folder."""
+"""How long a new trainer waits for an older one to let go of the job's folder."""
 
 NOTHING_YET = Resume(step=0, tokens=0, supervised_tokens=0, device_seconds=0.0, probe_seconds=0.0)
 
@@ -167,17 +171,34 @@ def _check_inputs(job: JobSpec) -> None:
 
 @contextmanager
 def _only_trainer(folder: Path) -> Iterator[None]:
-    """Hold the job's folder: two trainers writing the same checkpoints would ruin both."""
+    """Hold the job's folder: two trainers writing the same checkpoints would ruin both.
+
+    Whoever starts a trainer holds the newest fence of the visit, so one that is still at work (its worker hangs,
+    or was given up by the server) trains for nobody, and is ended.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "trainer.lock").open("w") as file:
+    with (folder / "trainer.lock").open("a") as file:
         deadline = time.monotonic() + LOCK_SECONDS
         while True:
             try:
                 # The kernel lets go of it when this process ends, however it ends.
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise ComputeFault(f"{folder}: another trainer is at work there") from None
-                time.sleep(0.05)
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                    raise
+            if time.monotonic() > deadline:
+                raise ComputeFault(f"{folder}: another trainer is at work there")
+            _end_holder(file)
+            time.sleep(0.05)
         yield
+
+
+def _end_holder(file: IO[str]) -> None:
+    """Kill the process that holds a file's lock, if it is one of this machine's."""
+    # struct flock: type, whence, start, length, pid. The kernel fills in who is in the way.
+    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
+    kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    if kind != fcntl.F_UNLCK and pid > 0:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
