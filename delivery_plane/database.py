@@ -144,6 +144,8 @@ class Database:
         with self.engine.connect() as connection:
             found = _revision(connection, self.name)
             ready = found == REVISION and self._guarded(connection)
+        if not self._postgresql:
+            self._write_ahead()
         if ready:
             return
         with self._for_writing.begin() as connection:
@@ -153,6 +155,14 @@ class Database:
                 _upgrade(connection, found)
             for statement in _GUARDS[connection.dialect.name]:
                 connection.exec_driver_sql(statement)
+
+    def _write_ahead(self) -> None:
+        """Readers never wait for a writer, nor does it for them. Kept in the file, so not set on another program's."""
+        connection = self.engine.raw_connection()
+        try:
+            connection.cursor().execute("PRAGMA journal_mode=WAL")
+        finally:
+            connection.close()
 
     def _guarded(self, connection: Connection) -> bool:
         statement, wanted = _GUARDS_FOUND[connection.dialect.name]
@@ -214,7 +224,7 @@ def _sqlite(url: URL) -> Engine:
     def _configure(connection: Any, _record: Any) -> None:
         # The driver must not open transactions by itself: `begin` below chooses their kind.
         connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={WAIT_SECONDS * 1000}"):
+        for pragma in ("synchronous=FULL", f"busy_timeout={WAIT_SECONDS * 1000}"):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")

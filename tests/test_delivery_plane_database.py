@@ -424,8 +424,10 @@ def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path,
     with sqlite3.connect(path) as connection:
         connection.execute(f"CREATE TABLE {table} (id INTEGER)")
     connection.close()
+    before = path.read_bytes()
     with pytest.raises(LedgerUnfit, match="another program"):
         Ledger(path, tmp_path)
+    assert path.read_bytes() == before
     assert sqlite3.connect(path).execute("SELECT name FROM sqlite_master").fetchall() == [(table,)]
 
 
