@@ -262,7 +262,9 @@ class Ledger:
     def checkpoints(self, delivery_id: str) -> list[Checkpoint]:
         """The signed checkpoints so far."""
         path = self.head_file(delivery_id)
-        whole = _whole_lines(read_input(path, "back what was signed, from a back-up")) if path.exists() else b""
+        whole = (
+            _whole_lines(read_input(path, "back what was signed, from a back-up")) if path.exists() else b""
+        )
         return parse_checkpoints(parse_json_lines(whole.decode(errors="replace"), str(path)), str(path))
 
     def checkpoint(self, delivery_id: str) -> Checkpoint:

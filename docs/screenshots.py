@@ -81,7 +81,7 @@ def main() -> int:
     if shutil.which("chromium") is None:
         print("screenshots: no chromium on the path; install it (Debian: chromium)", file=sys.stderr)
         return 3
-    shoot(report(ACCEPTED), 1280, 2440, DOCS / "report-accepted.png")
+    shoot(report(ACCEPTED), 1280, 2300, DOCS / "report-accepted.png")
     shoot(report(FLAGGED), 1280, 1790, DOCS / "report-flagged.png")
     found = entries(ACCEPTED)
     probes = [entry.number for entry in found if entry.kind == "probe_observed"]

@@ -105,6 +105,7 @@ def make_used_home(folder: Path) -> Path:
         delivery_id="delivery-2", gate_id="spend-2", kind=GateKind.SPEND, attempt=1, deadline_seconds=3600
     )
     made.gates.open(request, '{"decide": "spend this?"}')
+    made.ledger.checkpoint("delivery-2")
     made.identities.new("alice", "approver")
     made.ledger.close()
     return folder

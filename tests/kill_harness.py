@@ -21,7 +21,7 @@ from typing import Any, Literal
 import psycopg
 from commands import Plane, until
 
-from delivery_plane.delivery import STAGES, StageName
+from delivery_plane.delivery import STAGES
 from workflows.messages import COMPUTE_STAGES
 
 Place = str
@@ -42,6 +42,9 @@ class Observer(threading.Thread):
         super().__init__(daemon=True)
         self.entries: list[Entry] = []
         self.seen_at: list[float] = []
+        self.runs = 0
+        """Runs of steps begun so far: each takes a fencing token."""
+        self.looks = 0
         self.changed: list[str] = []
         """What contradicts an earlier look. Must stay empty."""
         self._place = plane.settings.get("DELIVERY_PLANE_DATABASE") or plane.home / "ledger.sqlite"
@@ -71,12 +74,13 @@ class Observer(threading.Thread):
             # The database may be killed under us, or not be there yet.
             with contextlib.suppress(sqlite3.Error, psycopg.Error), self._reader() as read:
                 while not self._done.is_set():
-                    self._take(read(len(self.entries)))
+                    self._take(*read(len(self.entries)))
                     time.sleep(LOOK_SECONDS)
             time.sleep(0.05)
 
-    def _take(self, rows: list[tuple[Any, ...]]) -> None:
-        now = time.monotonic()
+    def _take(self, rows: list[tuple[Any, ...]], runs: int) -> None:
+        now, before = time.monotonic(), self.runs
+        self.runs = max(runs, before)
         for number, hash_, type_, kind, stage, attempt, key, payload in rows:
             if number != len(self.entries) + 1:
                 self.changed.append(f"entry {number} came after {len(self.entries)}")
@@ -87,25 +91,39 @@ class Observer(threading.Thread):
                 }
             )  # fmt: skip
             self.seen_at.append(now)
-        if rows:
+        self.looks += 1
+        if rows or self.runs > before:
             with self._news:
                 self._news.notify_all()
 
+    def look_again(self) -> None:
+        """Return when a look that began after this call has ended: what was committed by now is seen."""
+        begun = self.looks
+        while self.looks < begun + 2:
+            time.sleep(LOOK_SECONDS)
+
     @contextlib.contextmanager
-    def _reader(self) -> Iterator[Callable[[int], list[tuple[Any, ...]]]]:
-        query = (
-            "SELECT number, hash, type, kind, stage, attempt, idempotency_key, payload FROM entry"
-            " WHERE delivery_id = {0} AND number > {0} ORDER BY number"
-        )
+    def _reader(self) -> Iterator[Callable[[int], tuple[list[tuple[Any, ...]], int]]]:
+        with self._connection() as (ask, mark):
+            news = (
+                "SELECT number, hash, type, kind, stage, attempt, idempotency_key, payload FROM entry"
+                f" WHERE delivery_id = {mark} AND number > {mark} ORDER BY number"
+            )
+            runs = f"SELECT coalesce(sum(token), 0) FROM fence WHERE delivery_id = {mark}"
+            yield lambda after: (
+                ask(news, (self._delivery_id, after)),
+                int(ask(runs, (self._delivery_id,))[0][0]),
+            )
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[tuple[Callable[..., list[Any]], str]]:
         if isinstance(self._place, Path):
             uri = f"file:{self._place}?mode=ro"
             with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as database:
-                text = query.format("?")
-                yield lambda after: database.execute(text, (self._delivery_id, after)).fetchall()
+                yield lambda query, values: database.execute(query, values).fetchall(), "?"
         else:
             with psycopg.connect(self._place, autocommit=True, connect_timeout=5) as connection:
-                text = query.format("%s")
-                yield lambda after: connection.execute(text, (self._delivery_id, after)).fetchall()
+                yield lambda query, values: connection.execute(query, values).fetchall(), "%s"
 
 
 @dataclass(frozen=True)
@@ -177,12 +195,11 @@ def probes(entries: list[Entry]) -> list[int]:
 
 
 def undisturbed(plane: Plane, scenario: str, words: tuple[str, ...] = ()) -> Reference:
-    """Run one delivery in peace on a home of its own, its libraries loaded beforehand."""
-    with plane.up():
-        _warmed(plane)
-        with _observed(plane, "undisturbed") as observer:
-            shown = plane.json("deliver", scenario, "--id", "undisturbed", *words, code=None)
-            observer.wait(observer.closed, 10)
+    """Run one delivery in peace, the libraries loaded beforehand. `up` runs on the home."""
+    _warmed(plane)
+    with observed(plane, "undisturbed") as observer:
+        shown = plane.json("deliver", scenario, "--id", "undisturbed", *words, code=None)
+        observer.wait(observer.closed, 10)
     began, seconds = observer.seen_at[0], {}
     ends = [
         at
@@ -213,23 +230,25 @@ def disturbed(
     words: tuple[str, ...] = (),
     told: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """One delivery under fire: in each of `places` the shot that `shots` asks for. `database`: a tests' Postgres."""
+    """One delivery under fire: in each of `places` the shot that `shots` asks for. `up` runs on the home.
+
+    `database`: a `postgres.Postgres`, for shots at it.
+    """
     report, began = Report(), time.monotonic()
-    with plane.up(), _observed(plane, delivery_id) as observer:
+    with observed(plane, delivery_id) as observer:
         _warmed(plane)
         ordered = plane.start("deliver", scenario, "--id", delivery_id, "--json", *words)
         for number, place in enumerate(places):
             index = PLACES.index(place)
-            if not observer.wait(lambda at=index: bool(observer.entries) and _index(observer) >= at):
+            if not observer.wait(lambda at=index: _reached(observer, at)):
                 report.wrong.append(f"{place} was not reached in {PATIENCE_SECONDS:.0f} s")
                 break
-            shot = shots(place) if _index(observer) == index else None
-            if shot is None or observer.closed():
-                continue
-            kill = _fire(plane, observer, shot, database)
+            shot = shots(place) if _index(observer) == index and not observer.closed() else None
+            kill = _fire(plane, observer, shot, database) if shot else None
             if kill:
                 report.kills.append({"run": delivery_id, "shot": number + 1, **kill})
-                told(f"{delivery_id}: {kill['target']} in {kill['stage']}, {kill['recovery_seconds']} s")
+                waits = f"{kill['at_work_seconds']} s, next entry {kill['next_entry_seconds']} s"
+                told(f"{delivery_id}: {kill['target']} in {kill['stage']}: at work {waits}")
         try:
             out, err = ordered.communicate(timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -246,8 +265,13 @@ def _index(observer: Observer) -> int:
     return PLACES.index(observer.place())
 
 
+def _reached(observer: Observer, index: int) -> bool:
+    return observer.closed() or (bool(observer.entries) and _index(observer) >= index)
+
+
 @contextlib.contextmanager
-def _observed(plane: Plane, delivery_id: str) -> Iterator[Observer]:
+def observed(plane: Plane, delivery_id: str) -> Iterator[Observer]:
+    """An observer for as long as the context lasts."""
     observer = Observer(plane, delivery_id)
     observer.start()
     try:
@@ -264,11 +288,18 @@ def _warmed(plane: Plane) -> None:
 def _fire(plane: Plane, observer: Observer, shot: Shot, database: Any) -> dict[str, Any] | None:
     """Wait for the moment, kill, and wait for the next entry. None: the delivery ended first."""
     time.sleep(shot.delay_seconds)
-    place, seen = observer.place(), len(observer.entries)
+    place = observer.place()
     if observer.closed():
         return None
     victim = _kill(plane, place, shot.target, database)
     killed_at = time.monotonic()
+    observer.look_again()  # what was committed before the kill is no sign of recovery
+    seen, runs = len(observer.entries), observer.runs
+    if observer.closed():
+        return None
+    # At work again: a step has begun anew, or what went on has recorded something.
+    observer.wait(lambda: observer.runs > runs or len(observer.entries) > seen)
+    at_work = time.monotonic() - killed_at
     came = observer.wait(lambda: len(observer.entries) > seen)
     return {
         "stage": place,
@@ -277,7 +308,8 @@ def _fire(plane: Plane, observer: Observer, shot: Shot, database: Any) -> dict[s
         "wanted_in": shot.place,
         "planned_delay_seconds": round(shot.delay_seconds, 3),
         "entries_before": seen,
-        "recovery_seconds": round(observer.seen_at[seen] - killed_at, 2) if came else None,
+        "at_work_seconds": round(at_work, 2),
+        "next_entry_seconds": round(observer.seen_at[seen] - killed_at, 2) if came else None,
     }
 
 
@@ -309,6 +341,15 @@ def _victim(runtime: dict[str, Any], place: Place, target: Target) -> tuple[int,
         raise ProcessLookupError
     at_work = _children(fork_server[0])
     return (at_work[0], "job") if at_work else (fork_server[0], "fork server")
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    try:
+        _alive(pid)
+    except OSError:
+        return True
+    return False
 
 
 def _alive(pid: int) -> int:
@@ -343,7 +384,7 @@ def _judge(
     try:
         report.outcome = json.loads(out)["outcome"]
     except (ValueError, KeyError):
-        wrong.append(f"deliver printed no result: {err[-300:]}")
+        wrong.append(f"deliver printed no result: {out[:300]} {err[-300:]}")
     if report.outcome != reference.outcome:
         wrong.append(f"outcome {report.outcome}, not {reference.outcome}")
     final = plane.entries(delivery_id)
@@ -395,8 +436,3 @@ def _resumed_from_elsewhere(entries: list[Entry]) -> list[str]:
 def moment(draw: random.Random, reference: Reference, place: Place) -> float:
     """A uniform moment within the place, as long as it took undisturbed."""
     return draw.uniform(0.0, 0.95 * reference.seconds[place])
-
-
-def stages_of(targets: dict[StageName | str, Target]) -> Callable[[Place], Target | None]:
-    """A choice of targets by place."""
-    return lambda place: targets.get(place)

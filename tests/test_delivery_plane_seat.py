@@ -16,6 +16,7 @@ from ledgers import (
     one_of,
     open_delivery,
     open_stage,
+    platform_key,
     replay,
     seat_of,
     visible,
@@ -172,6 +173,50 @@ def test_every_refusal_is_on_record(parts: Platform, seat: Seat) -> None:
         with pytest.raises(ClaimNotTaken):
             seat.claim(START)
     assert len(refused(parts)) == 3
+
+
+MALFORMED: dict[str, object] = {
+    "nothing": None,
+    "a word": "start",
+    "a list": [],
+    "no stage": {"action": "start", "reason": "x"},
+    "an unknown stage": {"stage": "rest", "action": "start", "reason": "x"},
+    "a stage that is a list": {"stage": ["train"], "action": "start", "reason": "x"},
+    "a missing field": {"stage": "train", "reason": "x"},
+    "a field too many": {"stage": "train", "action": "start", "reason": "x", "uplift": 1.0},
+    "an unknown action": {"stage": "train", "action": "pretend", "reason": "x"},
+    "a number for a text": {"stage": "train", "action": "start", "reason": 7},
+    "a reason of a million letters": {"stage": "train", "action": "start", "reason": "x" * 1_000_000},
+    "half a character": {"stage": "train", "action": "start", "reason": "\ud800"},
+    "not a number": {"stage": "cost", "total": {"usd": float("nan")}},
+    "an endless number": {"stage": "cost", "total": {"usd": float("inf")}},
+    "a number beyond all sense": {"stage": "cost", "total": {"tokens": 10**400}},
+    "less than nothing": {"stage": "cost", "total": {"usd": -1.0}},
+    "names that steer a terminal": {
+        "stage": "train",
+        "\x1b[31m\u202e": "x",
+        "action": "start",
+        "reason": "x",
+    },
+    "many unknown names": {"stage": "train", **{f"field-{n}": n for n in range(500)}},
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_what_is_no_claim_is_refused_in_one_line_on_record_and_the_visit_stays_open(
+    parts: Platform, seat: Seat, wakes: list[int], name: str
+) -> None:
+    open_stage(parts, StageName.TRAIN)
+    with pytest.raises(ClaimNotTaken) as caught:
+        seat.claim(MALFORMED[name])
+    said = str(caught.value)
+    assert len(said) < 2000
+    assert said.isprintable()
+    assert one_of(refused(parts)).why == said
+    assert (claims(parts), wakes) == ([], [])
+    assert parts.ledger.verify(DELIVERY, platform_key(parts)).verified
+    seat.claim({"stage": "train", "action": "start", "reason": "as planned"})
+    assert claims(parts) == [START]
 
 
 def test_before_the_first_stage_nothing_is_taken(parts: Platform, seat: Seat) -> None:

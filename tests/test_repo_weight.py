@@ -72,7 +72,9 @@ def test_governance_loads_no_training_library() -> None:
         "delivery_plane.settings",
         "delivery_plane.compute.local.plane",
     ]
-    names, loaded = json.loads(_python(_IMPORT_ALL, json.dumps([packages, _run_by_hand(), [*TRAINING, *DRAWING]])))
+    names, loaded = json.loads(
+        _python(_IMPORT_ALL, json.dumps([packages, _run_by_hand(), [*TRAINING, *DRAWING]]))
+    )
     assert {"oracle.judge", "stages.train", "scenarios.seats.reference", "workflows.worker"} <= set(names)
     assert "human_arm.report.charts" in names
     assert loaded == []

@@ -82,7 +82,8 @@ def test_every_step_done_twice_is_recorded_once(platform: Platform) -> None:
     intake(activities)
     assert len(platform.ledger.entries(DELIVERY)) == once
     turn = SeatTurn(delivery_id=DELIVERY, stage=StageName.INTAKE, attempt=1)
-    activities.drive_seat(turn)
+    assert activities.drive_seat(turn)
+    assert activities.drive_seat(turn)
     first, again = activities.run_stage(request), activities.run_stage(request)
     assert first.ended == again.ended == "complete"
     assert activities.judge_stage(request) == activities.judge_stage(request)

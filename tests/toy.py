@@ -3,6 +3,7 @@
 The answer follows from one word of the prompt, so a run of a few seconds learns it and shuffled labels do not.
 """
 
+import fcntl
 import json
 import random
 from pathlib import Path
@@ -126,6 +127,16 @@ def warm_up(folder: str) -> None:
 def write(path: Path, lines: list[dict[str, str]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def shared(session: Path) -> Path:
+    """The scenario, built once in the folder of a test session, whichever of its processes comes first."""
+    folder = session / "toy-boxes"
+    with (session / "toy-boxes.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "private" / "planted.toml").exists():
+            build(folder)
+    return folder
 
 
 def build(folder: Path) -> Path:

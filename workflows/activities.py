@@ -257,6 +257,8 @@ class DeliveryActivities:
         script = SEATS.get(spec.seat)
         if script is None:
             return False
+        if self._answered(turn):  # by a run of this turn whose worker died before it could say so
+            return True
         before = len(self._ledger.entries(turn.delivery_id))
         identity = self._platform.identities.get(f"seat-{spec.seat}")
         brief = load_scenario(spec.scenario).brief
@@ -264,9 +266,19 @@ class DeliveryActivities:
         try:
             script.play(seat, Turn(turn.stage, turn.attempt, turn.flag_id, spec.on_flag))
         except (BadInput, LookupError, ValidationError) as error:
-            # A script that does not know how to go on has given up; the platform is not to blame.
-            seat.withdraw(f"the script cannot go on: {one_line(error, 500)}")
+            # A script that does not know how to go on has given up; the platform is not to blame. It would be where
+            # two runs of one turn met, and the other has answered.
+            if not self._answered(turn):
+                seat.withdraw(f"the script cannot go on: {one_line(error, 500)}")
         return len(self._ledger.entries(turn.delivery_id)) > before
+
+    def _answered(self, turn: SeatTurn) -> bool:
+        """Whether what the turn asks for is on record: the claim or a request, or the answer to its flag."""
+        if turn.flag_id:
+            return self._ledger.record(turn.delivery_id).flag_answer(turn.flag_id) is not None
+        request = StageRequest(delivery_id=turn.delivery_id, stage=turn.stage, attempt=turn.attempt)
+        desk = self.read_desk(request)
+        return desk.claim_entry is not None or bool(desk.evaluations) or desk.withdrawn
 
     @activity.defn
     def read_flag(self, flag: FlagRequest) -> FlagAnswered:

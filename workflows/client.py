@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +16,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from delivery_plane.delivery import DeliverySpec
@@ -61,6 +64,14 @@ def _pem(path: Path) -> bytes:
     return content
 
 
+@cache
+def _runtime() -> Runtime:
+    """The library's runtime, made to keep off standard output: there, results are printed that scripts read."""
+    forwarding = LogForwardingConfig(logging.getLogger("temporalio.core"))
+    levels = TelemetryFilter(core_level="ERROR", other_level="ERROR")
+    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(levels, forwarding)))
+
+
 async def connect(address: str, namespace: str = "default", tls: Tls | None = None) -> Client:
     """A client with the pydantic converter. Raises ServerAway when nobody answers in time."""
     deadline = asyncio.get_running_loop().time() + CONNECT_SECONDS
@@ -73,6 +84,7 @@ async def connect(address: str, namespace: str = "default", tls: Tls | None = No
                     namespace=namespace,
                     data_converter=pydantic_data_converter,
                     tls=tls.config if tls else False,
+                    runtime=_runtime(),
                 )
             await client.service_client.check_health(timeout=timedelta(seconds=5))
         except (RuntimeError, RPCError, TimeoutError) as error:

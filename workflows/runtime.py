@@ -85,13 +85,10 @@ class Runtime:
         """
         parts = [part for part in (self._server, *self.workers) if part is not None]
         said = [line for part in parts if (line := part.start_if_died())]
-        said += self._room()
         if said or not self._published:
-            try:
+            with contextlib.suppress(OSError):  # for want of room: the next call tries again
                 self.publish()
-            except OSError as error:
-                said.append(f"{self._state} cannot be written, which is tried again: {error.strerror}")
-        return said
+        return said + self._room()
 
     def _room(self) -> list[str]:
         """What changed about the disk: full or read-only, every step waits."""

@@ -92,7 +92,9 @@ class _AttributedActivity(ActivityInboundInterceptor):
             lack = None if isinstance(error, MachineUnfit) else no_room(error) or lacks_room(self._home.root)
             failure, tries = _failure(MachineUnfit(f"{lack} ({error})") if lack else error, tries)
             self._beat(tries)
-            raise failure from error
+            # Causes stay in this log: a failure with its causes' traces is more than the server keeps.
+            activity.logger.error("step failed", exc_info=error)
+            raise failure from None
         finally:
             beating.cancel()
 

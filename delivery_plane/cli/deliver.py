@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from delivery_plane.claims import problems
 from delivery_plane.cli.live import Follower
 from delivery_plane.cli.reports import check_writable, link_to, write_report
-from delivery_plane.cli.shared import open_home, out, print_json, progress, say, usable
+from delivery_plane.cli.shared import Whole, open_home, out, print_json, progress, say, usable
 from delivery_plane.cli.summary import scorecard, summarise
 from delivery_plane.compute.local.faults import check_fault, known_faults
 from delivery_plane.delivery import ApproverMode, DeliverySpec, OnFlag, Outcome
@@ -117,7 +117,7 @@ def deliver(
     base: Path | None = None,
     plane: Literal["local"] = "local",
     device: Literal["auto", "cpu", "cuda"] = "auto",
-    seed: int = 0,
+    seed: Whole = 0,
     fault: Fault = None,
     on_flag: OnFlag = OnFlag.STOP,
     approver: ApproverMode = ApproverMode.AUTO,

@@ -188,7 +188,7 @@ def fetch(delivery_id: str, folder: Path, /) -> int:
         raise BadInput(f"{delivery_id} ended {closed.value.outcome}: there is nothing to fetch")
     if record.last(DeliveryPurged):
         raise BadInput(f"{delivery_id} was purged: its model is erased, only its record is left")
-    if folder.exists():
+    if usable(folder, "folder").exists():
         raise BadInput(f"{folder} exists; name a folder that does not")
     card, meters, acceptance = record.claim(CardClaim), record.last(MetersRead), record.acceptance()
     assert card

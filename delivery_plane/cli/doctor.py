@@ -180,7 +180,7 @@ def _private(paths: Iterator[Path], private: str) -> Finding:
 
 def _place(home: Home) -> Path:
     """The home, or the nearest folder above it that is there."""
-    return next(path for path in (home.root, *home.root.parents) if path.exists())
+    return next(path for path in (home.root, *home.root.parents) if path.exists() or path.is_symlink())
 
 
 def _home(_settings: Settings, home: Home) -> Finding:

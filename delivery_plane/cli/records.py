@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from delivery_plane.cli.shared import existing_platform, print_json, say, usable
+from delivery_plane.cli.shared import Whole, existing_platform, print_json, say, usable
 from delivery_plane.entry import (
     Checkpoint,
     parse_entries,
@@ -120,7 +120,7 @@ def export(
 
 
 @ledger.command
-def show(delivery_id: str, /, *, entry: int | None = None, json: bool = False) -> int:
+def show(delivery_id: str, /, *, entry: Whole | None = None, json: bool = False) -> int:
     """A delivery's entries, a line each, or one entry whole.
 
     Parameters

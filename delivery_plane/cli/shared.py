@@ -1,10 +1,13 @@
 """What commands share: the home folder, the platform on it, and printing."""
 
 import json
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from cyclopts import Parameter, Token
 from rich.console import Console
 
 from delivery_plane.errors import BadInput
@@ -19,6 +22,16 @@ out = Console(highlight=False, width=_WIDTH)
 
 progress = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 110)
 """Everything a script does not read."""
+
+
+def _whole(type_: object, tokens: Sequence[Token]) -> int:  # noqa: ARG001 - what the parser calls it with
+    if not re.fullmatch(r"[+-]?[0-9]{1,30}", tokens[0].value):
+        raise ValueError("not a whole number")
+    return int(tokens[0].value)
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+"""A whole number as typed: the parser alone would round 1.5, and read 0x10."""
 
 
 def say(line: str, console: Console = out) -> None:

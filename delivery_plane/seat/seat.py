@@ -92,8 +92,7 @@ class Seat:
                 refusal = ClaimRefused(stage=claim.stage, why="the delivery is closed")
             attempt = _open_visit(writer.record).attempt
             if refusal:
-                count = sum(entry.kind == "claim_refused" for entry in writer.entries)
-                writer.fact(refusal, key=f"claim-refused:{count + 1}", stage=stage, attempt=attempt)
+                _record(writer, refusal, stage, attempt)
             else:
                 entry = writer.claim(
                     claim, key=key, stage=stage, attempt=attempt, actor=f"seat:{self._identity.name}"
@@ -107,10 +106,7 @@ class Seat:
     def _refuse_form(self, why: str) -> NoReturn:
         with self._ledger.writing(self._delivery_id) as writer:
             visit = _open_visit(writer.record)
-            refusal = ClaimRefused(stage=visit.stage, why=why)
-            count = sum(entry.kind == "claim_refused" for entry in writer.entries)
-            key = f"claim-refused:{count + 1}"
-            writer.fact(refusal, key=key, stage=visit.stage, attempt=visit.attempt)
+            _record(writer, ClaimRefused(stage=visit.stage, why=why), visit.stage, visit.attempt)
         self._ledger.checkpoint(self._delivery_id)
         raise ClaimNotTaken(why)
 
@@ -156,6 +152,11 @@ class Seat:
 def _refuse_closed(record: Record) -> None:
     if record.last(DeliveryClosed):
         raise BadInput("the delivery is closed")
+
+
+def _record(writer: Writer, refusal: ClaimRefused, stage: StageName, attempt: int) -> None:
+    count = sum(entry.kind == "claim_refused" for entry in writer.entries)
+    writer.fact(refusal, key=f"claim-refused:{count + 1}", stage=stage, attempt=attempt)
 
 
 def _open_visit(record: Record) -> StageOpened:

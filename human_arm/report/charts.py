@@ -83,7 +83,16 @@ class Drawing:
     def spec(self, *, checked: bool = False) -> dict[str, Any]:
         """The Vega-Lite document; `checked` against its schema, which takes as long as all the rest."""
         document: dict[str, Any] = self.chart.to_dict(validate=checked)
-        return {**document, "config": _STYLE, "datasets": self.rows}
+        return {**document, "config": _STYLE, "datasets": _legible(self.rows)}
+
+
+def _legible(value: Any) -> Any:
+    """The same with every text fit to be shown. The renderer ends the whole process at a control character."""
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, dict):
+        return {name: _legible(inner) for name, inner in value.items()}
+    return [_legible(inner) for inner in value] if isinstance(value, list) else value
 
 
 def picture(drawing: Drawing, label: str) -> str:
@@ -111,8 +120,6 @@ def _strip(element: ElementTree.Element) -> None:
             element.remove(child)
     for name in set(element.attrib) - _ATTRIBUTES:
         del element.attrib[name]
-    if element.text:
-        element.text = shown(element.text)
 
 
 def timeline(spans: Sequence[Span], *, narrow: bool) -> Drawing:
@@ -124,7 +131,7 @@ def timeline(spans: Sequence[Span], *, narrow: bool) -> Drawing:
     unit, size = ("seconds", 1) if end < 600 else ("minutes", 60) if end < 4 * 3600 else ("hours", 3600)
     rows = [
         {
-            "label": shown(span.label),
+            "label": span.label,
             "kind": span.kind if span.start is not None else "none",
             "start": (span.start or 0) / size,
             "end": (span.end or 0) / size,

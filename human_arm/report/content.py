@@ -6,11 +6,10 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from pydantic import ValidationError
-
 from delivery_plane import meter
 from delivery_plane.delivery import STAGES, Amounts
 from delivery_plane.entry import Checkpoint, Entry, Verification
+from delivery_plane.errors import BadInput
 from delivery_plane.facts import (
     AcceptanceTested,
     AcceptanceUnmeasured,
@@ -133,7 +132,7 @@ def _reads(entry: Entry) -> bool:
             StageVerdict.model_validate(entry.payload)
         else:
             Record([entry]).acceptance()
-    except (ValidationError, ValueError):
+    except (ValueError, BadInput):  # ValidationError is a ValueError
         return False
     return True
 
