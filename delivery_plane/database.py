@@ -86,7 +86,7 @@ class Database:
     """
 
     def __init__(self, place: Path | str) -> None:
-        self.name, url = _named(place)
+        self.name, url = named(place)
         self._postgresql = url.get_backend_name() == "postgresql"
         self.engine = _postgresql(url, self.name) if self._postgresql else _sqlite(url)
         self._for_writing = self.engine.execution_options(writing=True)
@@ -198,8 +198,8 @@ def _away(error: DBAPIError) -> bool:
     return error.connection_invalidated or type(error.orig).__name__ == "OperationalError"
 
 
-def _named(place: Path | str) -> tuple[str, URL]:
-    """What to call a database in messages (no password), and its URL."""
+def named(place: Path | str) -> tuple[str, URL]:
+    """What to call a database in messages (no password), and its URL. Raises BadInput for what can be none."""
     if isinstance(place, Path):
         return str(place), URL.create("sqlite", database=str(place))
     try:

@@ -218,10 +218,7 @@ def test_settings_that_cannot_be(place: Path, text: str, said: str) -> None:
     before = snapshot(place)
     for command in (("identity", "new", "bob", "--role", "approver"), ("deliver", "support-intents")):
         assert said in refused(*command)
-        if snapshot(place) != before:
-            # A database is looked for only where a home is made for it.
-            assert "database" in text
-            shutil.rmtree(place / ".delivery-plane")
+        assert snapshot(place) == before
 
 
 # --- addresses
@@ -289,6 +286,16 @@ def test_an_address_where_nobody_listens(place: Path, home: Path, monkeypatch: p
     assert address in refused("deliveries", "cancel", "delivery-2", code=3)
     assert snapshot(place) == before
     assert home.exists()
+
+
+def test_no_home_is_made_for_a_server_that_does_not_answer(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workflows.client.CONNECT_SECONDS", 1.0)
+    monkeypatch.setenv("DELIVERY_PLANE_ADDRESS", "127.0.0.1:1")
+    assert "127.0.0.1:1" in refused("deliver", "support-intents", code=3)
+    assert "DELIVERY_PLANE_ADDRESS" in refused("up")
+    assert snapshot(place) == {}
 
 
 def test_a_name_that_no_one_knows_is_no_server(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

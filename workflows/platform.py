@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from delivery_plane.compute.plane import ComputePlane
+from delivery_plane.database import named
 from delivery_plane.delivery import DeliverySpec
 from delivery_plane.errors import LedgerFault, LedgerUnfit
 from delivery_plane.gates import Gates
@@ -36,6 +37,7 @@ class Platform:
 
 def open_platform(home: Home, plane: ComputePlane | None = None) -> Platform:
     """Open (or make) the platform's parts under a home folder."""
+    named(home.ledger)  # before a folder is made for what can be no database
     home.create()
     identities = Identities(home.identities)
     signer = identities.get_or_new(PLATFORM, "platform")

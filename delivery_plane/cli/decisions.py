@@ -8,7 +8,16 @@ from cyclopts import App, Parameter
 from rich.table import Table
 
 from delivery_plane.cli.deliveries import server_of
-from delivery_plane.cli.shared import existing_platform, open_home, out, platform, print_json, progress, say
+from delivery_plane.cli.shared import (
+    existing_platform,
+    moment,
+    open_home,
+    out,
+    platform,
+    print_json,
+    progress,
+    say,
+)
 from delivery_plane.delivery import GateDecision
 from delivery_plane.errors import DeliveryPlaneError
 from delivery_plane.gates import decided
@@ -80,7 +89,7 @@ def list_gates(*, wait: bool = False, json: bool = False) -> int:
         print_json([{"delivery_id": g.delivery_id, **g.gate.model_dump(mode="json")} for g in found])
         return 0
     for waiting in found:
-        say(f"{waiting.gate.gate_id}  {waiting.gate.gate}  until {waiting.gate.deadline_at}")
+        say(f"{waiting.gate.gate_id}  {waiting.gate.gate}  until {moment(waiting.gate.deadline_at)}")
     if not found:
         say("no gate waits")
     return 0
@@ -113,7 +122,7 @@ def show_gate(gate_id: str, /, *, json: bool = False) -> int:
         say(f"{decision.decision} by {decision.by}: {decision.reason}")
     else:
         say(
-            f"decide until {found.gate.deadline_at}: delivery-plane gates approve {gate_id} --as NAME"
+            f"decide until {moment(found.gate.deadline_at)}: delivery-plane gates approve {gate_id} --as NAME"
             f" --reason ... --digest {found.gate.digest}"
         )
     return 0

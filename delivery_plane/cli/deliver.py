@@ -19,6 +19,7 @@ from delivery_plane.delivery import ApproverMode, DeliverySpec, OnFlag, Outcome
 from delivery_plane.errors import BadInput, ServerFault
 from delivery_plane.facts import DeliveryFaulted, DeliveryOpened
 from delivery_plane.identity import PLATFORM
+from delivery_plane.settings import Home, Settings
 from scenarios.catalog import check_data, load_scenario
 from scenarios.seats.catalog import SEATS
 from workflows.client import LOST_SECONDS, connect, outcome, start_delivery, waiting
@@ -71,6 +72,13 @@ def order(
         )
     except ValidationError as error:
         raise BadInput(f"order: {problems(error)}") from None
+
+
+def _opened(settings: Settings, home: Home) -> Platform:
+    """The platform on a home; nothing is made before a server that was named has answered."""
+    if settings.address:
+        asyncio.run(connect(settings.address, settings.namespace))
+    return open_platform(home)
 
 
 async def _follow(platform: Platform, run: Runtime, spec: DeliverySpec) -> Outcome:
@@ -160,7 +168,7 @@ def deliver(
     if report_to is not None:
         check_writable(report_to, "--report")
     settings, home = open_home()
-    parts = open_platform(home)
+    parts = _opened(settings, home)
     with runtime(home, settings) as run:
         if run.workers:
             reconcile(parts, run)
@@ -191,7 +199,7 @@ def demo(*, json: bool = False) -> int:
         Print both results as one JSON object.
     """
     settings, home = open_home()
-    parts = open_platform(home)
+    parts = _opened(settings, home)
     orders = [
         order("support-intents", "reference"),
         order("support-intents", "reference", fault="label-shuffle"),

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from delivery_plane import meter
-from delivery_plane.cli.shared import say
+from delivery_plane.cli.shared import moment, say
 from delivery_plane.cli.summary import COLOURS
 from delivery_plane.delivery import STAGE_CLASS, STAGES
 from delivery_plane.entry import Entry
@@ -21,8 +21,10 @@ from delivery_plane.facts import (
     DeliveryOpened,
     FlagRaised,
     GateOpened,
+    JobEnded,
     JobStarted,
     ProbeObserved,
+    ScheduleQuoted,
     StageOpened,
 )
 from delivery_plane.gates import decided
@@ -96,10 +98,18 @@ def _meters(record: Record) -> list[Text]:
     if record.last(DeliveryOpened) is None:
         return []
     used, budget = meter.used(record), meter.budget(record)
+    usd, seconds = used.usd, used.gpu_seconds
+    # A job is metered when it ends; until then its last probe and the quoted price say what it took so far.
+    running = record.last(ProbeObserved)
+    ended = {fact.value.job_id for fact in record.facts(JobEnded)}
+    quoted = record.last(ScheduleQuoted)
+    if running and running.value.job_id not in ended:
+        seconds += running.value.device_seconds
+        if quoted and quoted.value.offer and quoted.value.offer.gpu_seconds:
+            usd += running.value.device_seconds * quoted.value.offer.usd / quoted.value.offer.gpu_seconds
     return [
         Text(
-            f"used {used.usd:.4f} of {budget.usd:.2f} USD, {used.gpu_seconds:.0f} of"
-            f" {budget.gpu_seconds:.0f} device seconds",
+            f"used {usd:.4f} of {budget.usd:.2f} USD, {seconds:.0f} of {budget.gpu_seconds:.0f} device seconds",
             style="dim",
         )
     ]
@@ -113,7 +123,7 @@ def _gates(record: Record) -> list[Text]:
         gate = fact.value
         if decided(record, gate.gate_id) is None:
             lines.append(
-                Text(f"waits at the {gate.gate} gate until {gate.deadline_at}:", style="bold yellow")
+                Text(f"waits at the {gate.gate} gate until {moment(gate.deadline_at)}:", style="bold yellow")
             )
             lines.append(Text(f"  delivery-plane gates show {gate.gate_id}", style="yellow"))
             lines.append(
@@ -214,7 +224,7 @@ def _line(entry: Entry) -> str | None:
         )
     return {
         "flag_raised": f"flag: {payload.get('message')}",
-        "gate_opened": f"gate {payload.get('gate_id')} is open until {payload.get('deadline_at')}",
+        "gate_opened": f"gate {payload.get('gate_id')} is open until {moment(payload.get('deadline_at', ''))}",
         "gate_decided": f"gate {payload.get('gate_id')}: {payload.get('decision')} by {payload.get('by')}",
         "acceptance": f"acceptance: {payload.get('decision')}",
         "delivery_faulted": f"platform fault: {payload.get('message')}",

@@ -27,6 +27,11 @@ def up() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     settings, home = open_home()
+    if settings.address:
+        raise BadInput(
+            f"up: brings a server of its own, and DELIVERY_PLANE_ADDRESS names {settings.address}; unset it,"
+            " or start `worker`s there"
+        )
     parts = open_platform(home)
     with runtime(home, settings) as run:
         if not run.workers:

@@ -69,6 +69,11 @@ def existing_platform() -> Platform:
     return open_platform(home)
 
 
+def moment(recorded: str) -> str:
+    """A recorded time as a person reads it: to the second, with the zone that all recorded times have."""
+    return f"{recorded[:19].replace('T', ' ')} UTC"
+
+
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
     # ASCII alone: what is printed is JSON whatever the terminal's encoding, and whatever a file's name is made of.
