@@ -12,7 +12,7 @@ INSTALLED := .venv/.installed
 OFFLINE := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check bench bench-startup prove-banking77 histories screenshots clean
+.PHONY: help install run test check bench bench-startup prove-banking77 histories screenshots faults-spine clean
 
 help:  ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 22
@@ -52,6 +52,9 @@ histories: $(INSTALLED)  ## record the workflow histories that the tests replay,
 
 screenshots: $(INSTALLED)  ## draw the pictures in docs/ anew (needs chromium)
 	$(OFFLINE) $(BIN)/python docs/screenshots.py
+
+faults-spine: $(INSTALLED)  ## kill processes at every stage of real deliveries, 150 times; goes on where it stopped (about two hours)
+	$(OFFLINE) PYTHONPATH=tests $(BIN)/python tests/faults_spine.py
 
 clean:  ## remove what is generated; .venv and .delivery-plane stay
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

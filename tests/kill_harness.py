@@ -343,6 +343,16 @@ def _victim(runtime: dict[str, Any], place: Place, target: Target) -> tuple[int,
     return (at_work[0], "job") if at_work else (fork_server[0], "fork server")
 
 
+def kinds(home: Path, delivery_id: str) -> list[str]:
+    """Kinds of a delivery's entries so far, read beside the platform; none while there is no ledger."""
+    query = "SELECT kind FROM entry WHERE delivery_id = ? ORDER BY number"
+    with contextlib.suppress(sqlite3.Error):
+        uri = f"file:{home / 'ledger.sqlite'}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as database:
+            return [kind for (kind,) in database.execute(query, (delivery_id,))]
+    return []
+
+
 def gone(pid: int) -> bool:
     """Whether a process has ended."""
     try:

@@ -1,7 +1,6 @@
 """Deliveries end to end on a toy scenario from outside the package: real server, workers, training, people."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from workflows.server import EmbeddedServer
 
 @pytest.fixture(scope="module")
 def scenario(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(toy.build(tmp_path_factory.mktemp("toy") / "toy-boxes"))
+    return str(toy.shared(tmp_path_factory.getbasetemp().parent))
 
 
 @pytest.fixture(scope="module")
@@ -361,42 +360,3 @@ def test_up_stops_in_order_even_when_its_shell_made_it_ignore_interrupts(tmp_pat
     assert out.endswith("stopping\n")
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert not (plane.home / "runtime.json").exists()
-
-
-def test_a_killed_server_comes_back_with_every_delivery(tmp_path: Path, scenario: str) -> None:
-    plane = Plane(tmp_path / "home")
-    with plane.up():
-        delivery = plane.start("deliver", scenario, "--approver", "ask", "--id", "toy-server", "--json")
-        gate = waiting_gate(plane, "toy-server", "spend")
-        killed = plane.runtime()["server_pid"]
-        os.kill(killed, signal.SIGKILL)
-        until(lambda: plane.runtime()["server_pid"] != killed, 30)
-        plane.run("identity", "new", "ann", "--role", "approver")
-        plane.run("gates", "reject", gate["gate_id"], "--as", "ann", "--reason", "not today")
-        out, _ = delivery.communicate(timeout=120)
-    assert json.loads(out)["outcome"] == "refused_at_gate"
-
-
-def test_a_killed_compute_worker_costs_nothing_but_time(plane: Plane, scenario: str) -> None:
-    delivery = plane.start("deliver", scenario, "--id", "toy-killed", "--json")
-
-    def probes() -> list[int]:
-        listed = plane.json("deliveries", "list", code=None)
-        known = any(row["delivery_id"] == "toy-killed" for row in listed)
-        return [fact["step"] for fact in plane.facts("toy-killed", "probe_observed")] if known else []
-
-    until(probes, 120)
-    os.kill(plane.runtime()["workers"]["compute"], signal.SIGKILL)
-    out, _ = delivery.communicate(timeout=240)
-    shown = json.loads(out)
-    assert shown["outcome"] == "accepted"
-    assert shown["ledger"]["verified"]
-    steps = probes()
-    assert steps == [18 * k for k in range(1, 17)]
-    starts = plane.facts("toy-killed", "job_started")
-    assert len(starts) == 2
-    assert starts[1]["resume_step"] > 0
-    assert starts[1]["fence"] > starts[0]["fence"]
-    assert len(plane.facts("toy-killed", "budget_settled")) == len(
-        {fact["work_id"] for fact in plane.facts("toy-killed", "budget_settled")}
-    )

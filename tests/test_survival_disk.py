@@ -129,7 +129,7 @@ def test_a_delivery_waits_for_space_and_then_ends_as_ever(
     for words in (
         ("up",),
         ("deliver", scenario),
-        ("worker", "--queue", "compute", "--address", "127.0.0.1:1"),
+        ("demo",),
     ):
         refused(plane, *words)
     remount(disk, "rw")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import Plane, until
+from kill_harness import kinds
 
 from delivery_plane.delivery import DeliverySpec
 from delivery_plane.settings import Home
@@ -26,7 +27,7 @@ def test_a_delivery_stays_on_the_build_that_started_it(tmp_path: Path) -> None:
             workers.append(plane.start("worker", *words, build))
             until(lambda build=build: promoted(server.address, build), 60)
             asyncio.run(start(server.address, delivery_id))
-            until(lambda delivery_id=delivery_id: opened(plane, delivery_id), 120)
+            until(lambda delivery_id=delivery_id: "stage_opened" in kinds(plane.home, delivery_id), 120)
         for delivery_id in ("older", "newer"):
             assert asyncio.run(end(server.address, delivery_id)) == "cancelled_by_operator"
         assert asyncio.run(builds(server.address, "older")) == {"one"}
@@ -50,13 +51,6 @@ def promoted(address: str, build: str) -> bool:
         check=False,
     )  # fmt: skip
     return done.returncode == 0
-
-
-def opened(plane: Plane, delivery_id: str) -> bool:
-    """Whether the delivery waits for its first claim: nobody's script holds the seat."""
-    listed = plane.json("deliveries", "list", code=None) if (plane.home / "ledger.sqlite").exists() else []
-    known = any(row["delivery_id"] == delivery_id for row in listed)
-    return known and bool(plane.facts(delivery_id, "stage_opened"))
 
 
 async def start(address: str, delivery_id: str) -> None:

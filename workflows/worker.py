@@ -57,7 +57,9 @@ class _Tries:
         return cls(int(faults), int(interruptions))
 
 
-class _Attributed(Interceptor):
+class Attributing(Interceptor):
+    """Gives every step of a worker what `_AttributedActivity` says. `home`: whose disk must have room."""
+
     def __init__(self, home: Home) -> None:
         self._home = home
 
@@ -157,7 +159,7 @@ def build_worker(
         activities=methods,
         activity_executor=ThreadPoolExecutor(at_once),
         max_concurrent_activities=at_once,
-        interceptors=[_Attributed(platform.home)],
+        interceptors=[Attributing(platform.home)],
         # The library holds beats back for most of the timeout unless told otherwise: one that is late then comes
         # too late.
         max_heartbeat_throttle_interval=timedelta(seconds=HEARTBEAT_SECONDS),
