@@ -12,7 +12,7 @@ INSTALLED := .venv/.installed
 OFFLINE := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check bench bench-startup prove-banking77 histories screenshots faults-spine clean
+.PHONY: help install run test test-long check bench bench-startup prove-banking77 histories screenshots faults-spine clean
 
 help:  ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 22
@@ -31,7 +31,10 @@ run: $(INSTALLED)  ## the demo: one delivery that is accepted, one that trains b
 	$(BIN)/delivery-plane demo
 
 test: $(INSTALLED)  ## the tests
-	$(OFFLINE) $(BIN)/pytest -n $(WORKERS) --dist loadfile --durations=10
+	$(OFFLINE) $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=10 -m 'not long'
+
+test-long: $(INSTALLED)  ## what takes minutes: full disks, restored ledgers, pinned versions, felled trees
+	$(OFFLINE) $(BIN)/pytest -n $(WORKERS) --dist loadfile --durations=10 -m long
 
 check: $(INSTALLED)  ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

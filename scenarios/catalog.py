@@ -121,11 +121,15 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _folder_digest(folder: Path) -> str:
-    """SHA-256 over every file's relative path and bytes; compiled Python left out."""
+    """SHA-256 over every file's relative path and bytes; compiled Python left out. Raises BadInput."""
     total = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
-            total.update(f"{path.relative_to(folder)}\0{sha256(path.read_bytes())}\n".encode())
+            try:
+                digest = sha256(path.read_bytes())
+            except OSError as error:
+                raise BadInput(f"{path}: cannot be read ({error.strerror}); mend or remove it") from None
+            total.update(f"{path.relative_to(folder)}\0{digest}\n".encode())
     return total.hexdigest()
 
 

@@ -18,6 +18,13 @@ import ledgers
 import pytest
 from postgres import Postgres, binaries, postgres
 
+LONG_FILES = ("test_end_to_end_", "test_survival_", "test_compute_", "test_delivery_plane_cli_")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first: two processes share the files, and neither should end alone with a long one."""
+    items.sort(key=lambda item: not item.path.name.startswith(LONG_FILES))
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:

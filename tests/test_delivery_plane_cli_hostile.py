@@ -674,7 +674,7 @@ def test_no_bytes_give_a_traceback(exported: Path, used_home: Path, content: byt
         one_line_of(ran, ran.code)
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(deadline=None, max_examples=25, derandomize=True)
 @given(data=st.data())
 def test_no_changed_byte_of_an_export_gives_a_traceback(exported: Path, data: st.DataObject) -> None:
     content = bytearray(exported.read_bytes())
@@ -688,8 +688,8 @@ def test_no_changed_byte_of_an_export_gives_a_traceback(exported: Path, data: st
         assert ran.code in (0, 1, 2)
         if ran.code == 2:
             one_line_of(ran, 2)
-    changed = bytes(content) != exported.read_bytes()
-    assert (ran.code == 0) <= (not changed or _same_json(bytes(content), exported.read_bytes()))
+    if ran.code == 0:  # a byte that makes no difference to what the lines say
+        assert _same_json(bytes(content), exported.read_bytes())
 
 
 def _same_json(one: bytes, other: bytes) -> bool:

@@ -288,7 +288,8 @@ def test_words_alone_are_never_personal(text: str) -> None:
 def test_a_long_row_is_profiled_in_a_moment(text: str) -> None:
     begun = time.process_time()
     has_personal_data(text)
-    assert time.process_time() - begun < 0.5
+    # A few milliseconds; were it quadratic, minutes.
+    assert time.process_time() - begun < 5
 
 
 # --- files

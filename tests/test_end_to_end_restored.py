@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 import toy
 from commands import Plane, until
 from postgres import Postgres
 
 
+@pytest.mark.long
 def test_an_open_delivery_goes_on_from_a_back_up_on_another_database(
     tmp_path: Path, postgres_server: Postgres
 ) -> None:

@@ -37,7 +37,11 @@ def test_the_demo_accepts_the_good_delivery_and_stops_the_other(
     [
         ("do-nothing", ("--seat", "do-nothing")),
         ("transcriber", ("--seat", "transcriber")),
-        ("fault:label-shuffle:observe", ("--fault", "label-shuffle", "--on-flag", "observe")),
+        pytest.param(
+            "fault:label-shuffle:observe",
+            ("--fault", "label-shuffle", "--on-flag", "observe"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_seats_and_faults_end_as_declared(plane: Plane, declared: str, words: tuple[str, ...]) -> None:

@@ -676,7 +676,7 @@ def test_a_bad_place_for_the_report_is_found_before_a_delivery_starts(place: Pat
     assert snapshot(place) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_deliver_writes_the_report_whatever_the_outcome(tmp_path: Path) -> None:
     # Nobody decides, so the spend gate expires and nothing is trained.
     plane = Plane(tmp_path / "home", {"DELIVERY_PLANE_DEADLINES__SPEND_SECONDS": "1"})

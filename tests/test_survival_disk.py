@@ -96,7 +96,7 @@ def test_what_a_full_or_read_only_disk_raises_is_known(disk: Path) -> None:
     assert no_room(OSError("something else")) is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_delivery_waits_for_space_and_then_ends_as_ever(
     disk: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

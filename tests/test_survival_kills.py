@@ -42,7 +42,7 @@ def test_kills_cost_nothing_but_time(tmp_path: Path, scenario: str) -> None:
     assert len(report.kills) >= 5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_tree_that_was_killed_leaves_nothing_behind_and_its_delivery_goes_on(
     tmp_path: Path, scenario: str
 ) -> None:

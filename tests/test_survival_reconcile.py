@@ -65,7 +65,7 @@ def restore(home: Path, copy: Path) -> None:
         shutil.copytree(path, home / path.name) if path.is_dir() else shutil.copy(path, home / path.name)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_ledger_is_right_about_which_deliveries_are_open(tmp_path: Path) -> None:
     plane = Plane(tmp_path / "home")
     home = Home(plane.home).create()

@@ -15,7 +15,7 @@ from workflows.client import cancel, connect, outcome, start_delivery
 from workflows.server import EmbeddedServer, temporal_binary
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_delivery_stays_on_the_build_that_started_it(tmp_path: Path) -> None:
     server = EmbeddedServer(Home(tmp_path / "server").create())
     server.start()
