@@ -26,8 +26,7 @@ EVIDENCE = ROOT / "docs" / "evidence"
 KEPT = ROOT / "build" / "prove-banking77"
 GOAL_UPLIFT = 0.40
 GOAL_SECONDS = 600
-"""Wall time of the reference's delivery on two cores, start of server and workers included. Judged only where the
-cores were free: not when the load at the start was above their number."""
+"""A reference delivery, start to end, may take so long on two cores."""
 
 
 class Run(NamedTuple):
@@ -117,7 +116,7 @@ def good(found: dict[str, Any]) -> bool:
     """Whether a delivery ended as declared and, being the reference's, reached its goals."""
     if not found["as_declared"] or found["declared"] != "accepted":
         return bool(found["as_declared"])
-    timely = found["wall_seconds"] <= GOAL_SECONDS or found["load_at_start"] > (os.cpu_count() or 1)
+    timely = found["wall_seconds"] <= GOAL_SECONDS
     return timely and bool(found["sealed"]["uplift"] >= GOAL_UPLIFT)
 
 
@@ -167,8 +166,8 @@ clean rows: {steps} steps of 16, cosine from 4e-3, 5% warm-up. Answers are gener
 **Measures.** Sealed: wins, losses and ties of the delivered model against its base on items of the published test
 file, uplift with its 95% interval. Probe: wins less losses of {items} held-out train rows (teacher-forced) at 25, 50
 and 75% of the run, where the detector looks. Seconds: the whole command, server and workers started and stopped.
-Load: the machine's one-minute load average at start and end. What is above its cores is work that waits, other
-programs' included: the goal of 10 minutes for the reference is judged only at a load that the cores can take.
+Load: the machine's one-minute load average at start and end; what is above its cores is work that waits, other
+programs' included. Goal for the reference: at most 600 s.
 
 | delivery | outcome | as declared | sealed wins / losses / ties | uplift | probe | flag | seconds | load |
 |---|---|---|---|---|---|---|---|---|

@@ -353,20 +353,16 @@ def _scrawl(at: int, length: int) -> Callable[[Path], None]:
     return damage
 
 
-def _anothers(database: Path) -> None:
-    database.unlink()
-    connection = sqlite3.connect(database)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("CREATE TABLE bookmarks (url TEXT)")
-    connection.close()
+def _table(statement: str) -> Callable[[Path], None]:
+    """A sound database, and none of ours."""
 
+    def replace(database: Path) -> None:
+        database.unlink()
+        connection = sqlite3.connect(database)
+        connection.execute(statement)
+        connection.close()
 
-def _other_tables(database: Path) -> None:
-    database.unlink()
-    connection = sqlite3.connect(database)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("CREATE TABLE entry (n INTEGER)")
-    connection.close()
+    return replace
 
 
 def _folder(database: Path) -> None:
@@ -395,8 +391,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "random first pages": _scrawl(100, 12_000),
     "all random": _write(random.Random(1).randbytes(50_000)),
     "text": _write(b"These are minutes of a meeting. " * 500),
-    "another program's": _anothers,
-    "another program's entries": _other_tables,
+    "another program's": _table("CREATE TABLE bookmarks (url TEXT)"),
+    "another program's entries": _table("CREATE TABLE entry (n INTEGER)"),
     "a folder": _folder,
     "a pipe": _pipe,
 }
