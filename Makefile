@@ -56,7 +56,7 @@ histories: $(INSTALLED)  ## record the workflow histories that the tests replay,
 screenshots: $(INSTALLED)  ## draw the pictures in docs/ anew (needs chromium)
 	$(OFFLINE) $(BIN)/python docs/screenshots.py
 
-faults-spine: $(INSTALLED)  ## kill processes at every stage of real deliveries, 150 times; goes on where it stopped (about two hours)
+faults-spine: $(INSTALLED)  ## kill processes at every stage of real deliveries, 150 times or more; goes on where it stopped (about half an hour)
 	$(OFFLINE) PYTHONPATH=tests $(BIN)/python tests/faults_spine.py
 
 clean:  ## remove what is generated; .venv and .delivery-plane stay
