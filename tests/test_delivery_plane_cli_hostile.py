@@ -22,7 +22,7 @@ from ledgers import DELIVERY, raw
 from delivery_plane.settings import Home
 from workflows.platform import open_platform
 
-pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Cyclopts application invoked")]
 
 
 @pytest.fixture(autouse=True)

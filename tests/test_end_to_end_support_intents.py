@@ -9,6 +9,8 @@ from scenarios.catalog import expected, load_scenario
 
 SCENARIO = "support-intents"
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
@@ -17,7 +19,6 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
         yield here
 
 
-@pytest.mark.slow
 def test_the_demo_accepts_the_good_delivery_and_stops_the_other(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -31,17 +32,12 @@ def test_the_demo_accepts_the_good_delivery_and_stops_the_other(
     assert shown["ledger_verified"] is True
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("declared", "words"),
     [
         ("do-nothing", ("--seat", "do-nothing")),
         ("transcriber", ("--seat", "transcriber")),
-        pytest.param(
-            "fault:label-shuffle:observe",
-            ("--fault", "label-shuffle", "--on-flag", "observe"),
-            marks=pytest.mark.long,
-        ),
+        ("fault:label-shuffle:observe", ("--fault", "label-shuffle", "--on-flag", "observe")),
     ],
 )
 def test_seats_and_faults_end_as_declared(plane: Plane, declared: str, words: tuple[str, ...]) -> None:

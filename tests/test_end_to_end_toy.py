@@ -147,6 +147,7 @@ def test_shuffled_labels_are_flagged_and_stopped(plane: Plane, scenario: str) ->
     assert plane.facts(shown["delivery_id"], "flag_resolved")[0]["because"] == "seat_stopped"
 
 
+@pytest.mark.long
 def test_observed_faults_run_on_and_are_refused_by_the_sealed_test(plane: Plane, scenario: str) -> None:
     shown = plane.json("deliver", scenario, "--fault", "label-shuffle", "--on-flag", "observe", code=1)
     assert shown["outcome"] in ("rejected_not_better", "rejected_worse")
@@ -177,6 +178,7 @@ def test_bad_seats_come_to_their_ends(plane: Plane, scenario: str) -> None:
     assert failed >= {"intake", "plan"}
 
 
+@pytest.mark.long
 def test_a_poor_dev_look_reopens_the_configuration(plane: Plane, scenario: str) -> None:
     # The detector only observes: whether it would flag the first, short run is not what is tested here.
     shown = plane.json("deliver", scenario, "--seat", "reviser", "--on-flag", "observe")
@@ -273,6 +275,7 @@ def test_an_operator_cancels(plane: Plane, scenario: str) -> None:
     plane.run("deliveries", "cancel", "toy-cancel", code=2)
 
 
+@pytest.mark.long
 def test_workers_join_a_server_that_somebody_else_runs(tmp_path: Path, scenario: str) -> None:
     elsewhere = EmbeddedServer(Home(tmp_path / "server").create())
     elsewhere.start()
@@ -320,6 +323,7 @@ def test_workers_join_a_server_that_somebody_else_runs(tmp_path: Path, scenario:
         elsewhere.stop()
 
 
+@pytest.mark.long
 def test_a_delivery_whose_workflow_was_terminated_is_taken_up_again(tmp_path: Path, scenario: str) -> None:
     plane = Plane(tmp_path / "home")
     with plane.up():

@@ -142,12 +142,13 @@ def _temporal(_settings: Settings, _home: Home) -> Finding:
 
 
 def _ports(_settings: Settings, _home: Home) -> Finding:
-    ports = free_ports(5)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", ports[0]))
-        listener.listen()
-        with socket.create_connection(("127.0.0.1", ports[0]), timeout=5):
-            pass
+    free_ports(5)
+    # On a port of its own: another process may take one of those at once.
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname(), timeout=5),
+    ):
+        pass
     return Finding(True, "five free ones on 127.0.0.1, and they can be reached")
 
 
