@@ -73,6 +73,11 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def _storable(key: str) -> str:
+    """A key as every database can hold it: PostgreSQL's texts have no NUL, and a key may quote a seat's words."""
+    return key.replace("\0", "\N{SYMBOL FOR NULL}")
+
+
 class Writer:
     """Appends within one transaction, seeing everything recorded before it."""
 
@@ -92,7 +97,7 @@ class Writer:
 
     def find(self, idempotency_key: str) -> Entry | None:
         """The entry written under a key, or None."""
-        return self._by_key.get(idempotency_key)
+        return self._by_key.get(_storable(idempotency_key))
 
     def fact(
         self,
@@ -145,6 +150,7 @@ class Writer:
     ) -> Entry:
         if existing := self.find(key):
             return existing
+        key = _storable(key)
         if fence:
             self._hold(fence)
         previous = self.entries[-1] if self.entries else None

@@ -13,6 +13,8 @@ from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
+import psycopg
+
 START_SECONDS = 60
 
 
@@ -74,9 +76,8 @@ class Postgres:
     def database(self) -> str:
         """The URL of a new, empty database."""
         name = f"ledger_{next(self._names)}"
-        self._run(
-            "psql", "-h", str(self.folder), "-U", "tester", "-d", "postgres", "-c", f"CREATE DATABASE {name}"
-        )
+        with psycopg.connect(f"postgresql://tester@/postgres?host={self.folder}", autocommit=True) as admin:
+            admin.execute(f"CREATE DATABASE {name}".encode())
         return f"postgresql://tester@/{name}?host={self.folder}"
 
     def kill(self) -> None:

@@ -18,7 +18,7 @@ from delivery_plane.cli.doctor import CHECKS, Finding, run_checks
 from delivery_plane.settings import Home, load_settings
 from workflows.platform import open_platform
 
-pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Cyclopts application invoked")]
 
 
 @pytest.fixture(autouse=True)

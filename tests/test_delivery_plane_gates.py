@@ -319,7 +319,7 @@ WORDS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=
 @settings(deadline=None, max_examples=25)
 @given(
     delivery=st.from_regex(r"[a-z0-9][a-z0-9-]{2,20}", fullmatch=True),
-    gate=WORDS,
+    gate=WORDS | st.just("a\0b"),
     decision=st.sampled_from([APPROVED, REJECTED]),
     reason=WORDS.filter(str.strip),
 )

@@ -89,6 +89,15 @@ def test_a_repeated_key_returns_what_was_written_first(parts: Platform) -> None:
     assert parts.ledger.fact("delivery-2", SeatWithdrew(reason="other"), key="same").number == 1
 
 
+def test_a_key_may_hold_any_character(parts: Platform) -> None:
+    key = "a\0b\u2028\U0001f600"
+    first = parts.ledger.fact(DELIVERY, SeatWithdrew(reason="one\0two"), key=key)
+    assert parts.ledger.fact(DELIVERY, SeatWithdrew(reason="again"), key=key) == first
+    with parts.ledger.writing(DELIVERY) as writer:
+        assert writer.find(key) == first
+    assert whole(parts.ledger, platform_key(parts))
+
+
 def test_an_unknown_delivery_is_bad_input_and_writes_nothing(parts: Platform) -> None:
     with pytest.raises(BadInput, match="no delivery nobody"):
         parts.ledger.record("nobody")

@@ -166,6 +166,7 @@ def test_the_scripted_approver_never_continues_past_a_flag(plane: Plane, scenari
     ]
 
 
+@pytest.mark.long
 def test_bad_seats_come_to_their_ends(plane: Plane, scenario: str) -> None:
     lazy = plane.json("deliver", scenario, "--seat", "do-nothing", code=1)
     assert lazy["outcome"] == "rejected_not_better"
@@ -245,6 +246,7 @@ def test_no_decision_by_the_deadline_is_a_refusal_and_a_late_one_is_refused(
     assert [fact["why"] for fact in plane.facts("toy-late", "gate_decision_refused")] == ["late"]
 
 
+@pytest.mark.long
 def test_a_person_may_let_a_flagged_job_go_on(plane: Plane, scenario: str) -> None:
     plane.run("identity", "new", "bold", "--role", "approver")
     delivery = plane.start(

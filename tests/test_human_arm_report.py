@@ -591,6 +591,7 @@ def test_a_browser_shows_it_at_phone_width_without_errors_or_requests(
 
 
 @needs_chromium
+@pytest.mark.long
 def test_a_link_opens_the_entry_and_the_page_prints(accepted: str, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text(accepted)
