@@ -10,6 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from delivery_plane.delivery import Amounts, Frozen, StageName
 from delivery_plane.errors import BadInput, one_line
+from delivery_plane.hyperparameters import Hyperparameters, Recipe
 
 Text = Annotated[str, Field(max_length=4000)]
 Name = Annotated[str, Field(max_length=200)]
@@ -60,9 +61,10 @@ class PlanClaim(Frozen):
     """The strategy: objective, mechanism, data, base, and when to give up."""
 
     stage: Literal["plan"] = "plan"
-    objective: Literal["sft"]
+    objective: Recipe
     mechanism: Literal["full", "lora"]
     base: Name
+    parent: Name = Field(default="base", description="where training starts: `base`, or an earlier job's id")
     selectors: tuple[Selector, ...]
     training_stages: tuple[Text, ...] = ("sft",)
     abort_criteria: tuple[AbortCriterion, ...] = ()
@@ -71,28 +73,10 @@ class PlanClaim(Frozen):
     rationale: Text
 
 
-class LoraSettings(Frozen):
-    """Adapter shape: rank, alpha, and the module names it attaches to (`all-linear` for all of them)."""
-
-    rank: int = Field(gt=0, le=1024)
-    alpha: float = Field(gt=0)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    targets: tuple[Name, ...] = ("all-linear",)
-
-
-class ConfigClaim(Frozen):
+class ConfigClaim(Hyperparameters):
     """Hyper-parameters of the job."""
 
     stage: Literal["config"] = "config"
-    learning_rate: float = Field(gt=0)
-    scheduler: Literal["linear", "cosine", "constant"]
-    warmup_share: Share = 0.05
-    batch_rows: int = Field(gt=0, le=4096)
-    steps: int = Field(ge=16, le=1_000_000)
-    max_tokens_per_row: int = Field(gt=0)
-    masking: Literal["assistant_only", "all"]
-    lora: LoraSettings | None = None
-    seed: int = Field(default=0, ge=0, lt=2**31)
 
 
 class ScheduleClaim(Frozen):

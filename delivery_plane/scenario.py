@@ -1,13 +1,21 @@
 """The Scenario type: a reproducible engagement and where its private truth lives. The type only."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from delivery_plane.claims import IssueKind
 from delivery_plane.delivery import Amounts, Frozen, Outcome
+
+Metric = Literal["exact_match", "final_number", "tests_pass", "courteous", "game_won"]
+"""How an answer is judged right; each is a program in `delivery_plane/compute/graders.py`, never a model.
+
+`exact_match`: equal to the row's answer. `final_number`: the number after the last `####` equals the answer's.
+`tests_pass`: the answer is Python that passes the row's tests. `courteous`: a reply that keeps the house rules.
+`game_won`: the row's game is won by greedy turns.
+"""
 
 
 class Row(TypedDict):
@@ -18,12 +26,16 @@ class Row(TypedDict):
     answer: str
     licence: str
     source: str
+    rejected: NotRequired[str]
+    """Of a preference: the answer that is worse."""
+    tests: NotRequired[str]
+    """Python statements that fail unless the answer, as code before them, is right."""
 
 
 class Contract(Frozen):
     """What the customer pays for. The seat reads it in the brief; the oracle compares with this."""
 
-    metric: Literal["exact_match"]
+    metric: Metric
     metric_synonyms: tuple[str, ...] = ()
     margin: Annotated[float, Field(gt=0, le=1)]
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.01

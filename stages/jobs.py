@@ -37,28 +37,37 @@ def job_spec(context: StageContext) -> JobSpec:
         raise LedgerFault("a job needs a plan, a configuration and a selected data set on record")
     base = plan.value.base if plan.value.base in context.bases else next(iter(context.bases))
     identity = job_id(context)
+    parent = parent_of(context, plan.value)
     return JobSpec(
+        **config.value.model_dump(exclude={"stage", "seed"}),
+        seed=config.value.seed + context.spec.seed,
         job_id=identity,
         base_path=context.bases[base],
         base_digest=opened.value.bases[base],
+        parents=_chain(context, parent) if parent else (),
+        parent_digest=parent.checkpoint_digest if parent else None,
         dataset_path=dataset_path(context, selected.value.dataset_digest),
         dataset_digest=selected.value.dataset_digest,
         probe_path=context.splits.probe,
         probe_digest=truth.value.probe_digest,
         job_folder=context.folder / "jobs" / identity,
         mechanism="lora" if config.value.lora else "full",
-        learning_rate=config.value.learning_rate,
-        scheduler=config.value.scheduler,
-        warmup_share=config.value.warmup_share,
-        batch_rows=config.value.batch_rows,
-        steps=config.value.steps,
-        max_tokens_per_row=config.value.max_tokens_per_row,
-        masking=config.value.masking,
-        lora=config.value.lora,
-        seed=config.value.seed + context.spec.seed,
+        metric=context.scenario.contract.metric,
         device=context.spec.device,
         fault=context.spec.fault,
     )
+
+
+def parent_of(context: StageContext, plan: PlanClaim) -> JobEnded | None:
+    """The finished job that a plan starts from; None: the base, also when the plan names no such job."""
+    return finished_jobs(context).get(plan.parent)
+
+
+def _chain(context: StageContext, job: JobEnded) -> tuple[Path, ...]:
+    """A finished job's last checkpoint after those of the jobs it started from, oldest first."""
+    model = model_of(context, job.job_id)
+    assert model.checkpoint_path
+    return (*model.parents, model.checkpoint_path)
 
 
 def dataset_path(context: StageContext, digest: str) -> Path:
@@ -95,12 +104,14 @@ def model_of(context: StageContext, candidate: str) -> ModelRef:
     if candidate not in finished_jobs(context):
         known = ", ".join([BASE, *finished_jobs(context)])
         raise BadInput(f"no candidate {candidate}; there are: {known}")
-    started = [fact.value for fact in context.record.facts(JobStarted) if fact.value.job_id == candidate]
+    started = [fact.value for fact in context.record.facts(JobStarted) if fact.value.job_id == candidate][-1]
     last = [fact.value for fact in context.record.facts(CheckpointSaved) if fact.value.job_id == candidate][
         -1
     ]
+    parent = finished_jobs(context).get(started.parent)
     return ModelRef(
-        base_path=context.bases[started[-1].base],
+        base_path=context.bases[started.base],
+        parents=_chain(context, parent) if parent else (),
         checkpoint_path=checkpoint_path(context.folder / "jobs" / candidate, last.step),
     )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from delivery_plane.compute.plane import ComputePlane
+from delivery_plane.compute.plane import ComputePlane, Suite
 from delivery_plane.delivery import Amounts, DeliverySpec, StageName
 from delivery_plane.facts import FactBase
 from delivery_plane.record import Record
@@ -39,6 +39,10 @@ class StageContext:
     settle: Callable[[str, Amounts], None]
     """Say what the work really used."""
     sealed_overlap: "OverlapSearch"
+
+    def suite(self, split: Path) -> Suite:
+        """All rows of a split, judged as the contract says."""
+        return Suite(items=split, metric=self.scenario.contract.metric)
 
 
 class OverlapSearch(Protocol):

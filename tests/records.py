@@ -14,7 +14,6 @@ from delivery_plane.claims import (
     EvalClaim,
     IntakeClaim,
     IssueNoted,
-    LoraSettings,
     PlanClaim,
     RegisterClaim,
     ScheduleClaim,
@@ -57,6 +56,7 @@ from delivery_plane.facts import (
     Strategy,
     Visibility,
 )
+from delivery_plane.hyperparameters import LoraSettings
 from delivery_plane.record import Record
 from oracle.judge import decide_outcome, judge_acceptance, judge_stage
 from oracle.stats import uplift_interval

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from test_compute_tiny import job, plane, root
 
-from delivery_plane.claims import LoraSettings
 from delivery_plane.compute.local.children import call_in_child
 from delivery_plane.compute.local.digests import model_digest, weights_digest
 from delivery_plane.compute.local.plane import LocalPlane
 from delivery_plane.compute.plane import ComputePlane, JobSpec, ModelRef
 from delivery_plane.errors import ComputeFault
+from delivery_plane.hyperparameters import LoraSettings
 from delivery_plane.rows import read_rows
 
 LORA = LoraSettings(rank=4, alpha=16)

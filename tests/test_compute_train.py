@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from test_compute_tiny import ANSWERS, job, plane, root
 
-from delivery_plane.claims import LoraSettings
+from delivery_plane.compute.faults import known_faults, planted
 from delivery_plane.compute.local.digests import weights_digest
-from delivery_plane.compute.local.faults import known_faults, planted
 from delivery_plane.compute.plane import JobSpec, Observation, Resume, TrainStatus
 from delivery_plane.errors import BadInput, ComputeFault, Interrupted
 from delivery_plane.facts import CheckpointSaved, ProbeObserved
+from delivery_plane.hyperparameters import LoraSettings
 from delivery_plane.rows import read_rows
 
 
@@ -188,13 +188,13 @@ def test_a_worker_loads_no_torch_runs_main_once_and_takes_its_trainer_along(tmp_
 
 def test_label_shuffle_changes_labels_only() -> None:
     rows = read_rows(root() / "train.jsonl")
-    shuffled = planted("label-shuffle", rows, seed=1)
+    shuffled = planted("label-shuffle", 1).rows(rows)
     assert [{**row, "answer": ""} for row in shuffled] == [{**row, "answer": ""} for row in rows]
     assert {row["answer"] for row in shuffled} == set(ANSWERS)
     kept = sum(one["answer"] == two["answer"] for one, two in zip(rows, shuffled, strict=True))
     assert 0 < kept < len(rows) / 2
-    assert planted("label-shuffle", rows, seed=1) == shuffled
-    assert planted(None, rows, seed=1) == rows
+    assert planted("label-shuffle", 1).rows(rows) == shuffled
+    assert planted(None, 1).rows(rows) == rows
 
 
 def test_a_faulty_run_has_the_same_plan_and_other_weights() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ledgers import at_once
 
-from delivery_plane.compute.local.faults import known_faults
+from delivery_plane.compute.faults import known_faults
 from delivery_plane.errors import BadInput
 from delivery_plane.rows import file_digest, read_rows
 from delivery_plane.scenario import Scenario, SplitPaths

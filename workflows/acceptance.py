@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from delivery_plane.compute.plane import ComputePlane, ModelRef
+from delivery_plane.compute.plane import ComputePlane, ModelRef, Suite
 from delivery_plane.delivery import Outcome, StageName, StageRequest
 from delivery_plane.errors import ComputeFault
 from delivery_plane.facts import (
@@ -34,7 +34,7 @@ def run_acceptance(platform: Platform, delivery_id: str) -> AcceptanceReceipt:
             context.plane,
             context.bases[base_name(context)],
             context.folder / "artifact",
-            context.splits.sealed,
+            context.suite(context.splits.sealed),
         )
     with platform.ledger.writing(delivery_id) as writer:
         # The test belongs to no stage: it comes after all of them.
@@ -50,7 +50,7 @@ def run_acceptance(platform: Platform, delivery_id: str) -> AcceptanceReceipt:
     return AcceptanceReceipt(accepted=would_be is Outcome.ACCEPTED)
 
 
-def _counts(plane: ComputePlane, base_path: Path, artifact: Path, sealed: Path) -> FactBase:
+def _counts(plane: ComputePlane, base_path: Path, artifact: Path, sealed: Suite) -> FactBase:
     try:
         tuned = plane.evaluate(ModelRef(base_path=base_path, checkpoint_path=artifact), sealed)
     except ComputeFault:
@@ -76,7 +76,7 @@ def _counts(plane: ComputePlane, base_path: Path, artifact: Path, sealed: Path) 
 
 
 def _unmeasured(
-    plane: ComputePlane, base_path: Path, sealed: Path, fault: ComputeFault
+    plane: ComputePlane, base_path: Path, sealed: Suite, fault: ComputeFault
 ) -> AcceptanceUnmeasured:
     """The base is the control: if it can be measured and the artifact cannot, the artifact is to blame."""
     control: Literal["base_works", "base_fails"] = "base_works"

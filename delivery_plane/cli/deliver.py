@@ -14,7 +14,7 @@ from delivery_plane.cli.live import Follower
 from delivery_plane.cli.reports import check_writable, link_to, write_report
 from delivery_plane.cli.shared import Whole, open_home, out, print_json, progress, say, usable
 from delivery_plane.cli.summary import scorecard, summarise
-from delivery_plane.compute.local.faults import check_fault, known_faults
+from delivery_plane.compute.faults import check_fault, known_faults
 from delivery_plane.delivery import ApproverMode, DeliverySpec, OnFlag, Outcome
 from delivery_plane.errors import BadInput, ServerFault
 from delivery_plane.facts import DeliveryFaulted, DeliveryOpened

@@ -14,6 +14,8 @@ from delivery_plane.facts.data import (
     DataSelected,
     Offer,
     PlanChecked,
+    PreflightCheck,
+    PreflightChecked,
     ScheduleOffered,
     ScheduleQuoted,
 )
@@ -49,7 +51,15 @@ from delivery_plane.facts.governance import (
     SeatWithdrew,
     StageOpened,
 )
-from delivery_plane.facts.training import CheckpointSaved, JobEnded, JobStarted, ProbeObserved, Strategy
+from delivery_plane.facts.training import (
+    CheckpointSaved,
+    JobEnded,
+    JobStarted,
+    PolicyObserved,
+    PreferenceObserved,
+    ProbeObserved,
+    Strategy,
+)
 
 Fact = Annotated[
     DeliveryOpened
@@ -75,6 +85,7 @@ Fact = Annotated[
     | DataSelected
     | PlanChecked
     | ConfigRendered
+    | PreflightChecked
     | ScheduleOffered
     | ScheduleQuoted
     | JobStarted
@@ -94,7 +105,17 @@ Fact = Annotated[
 
 _FACT: TypeAdapter[Fact] = TypeAdapter(Fact)
 
-UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+def _version_2(payload: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 added fields that say by their defaults what version 1 did not measure."""
+    return {**payload, "v": 2}
+
+
+UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
+    ("job_started", 1): _version_2,
+    ("probe_observed", 1): _version_2,
+    ("job_ended", 1): _version_2,
+}
 """(kind, version) to a function that returns the same fact one version later."""
 
 
@@ -147,6 +168,10 @@ __all__ = [
     "Offer",
     "PlanChecked",
     "PlantedTruth",
+    "PolicyObserved",
+    "PreferenceObserved",
+    "PreflightCheck",
+    "PreflightChecked",
     "ProbeObserved",
     "RowSet",
     "ScheduleOffered",

@@ -5,6 +5,7 @@ from typing import Literal
 from delivery_plane.claims import IssueKind
 from delivery_plane.delivery import Frozen
 from delivery_plane.facts.base import FactBase, RowSet
+from delivery_plane.hyperparameters import Recipe
 
 
 class DataProfiled(FactBase):
@@ -58,6 +59,7 @@ class ConfigRendered(FactBase):
     kind: Literal["config_rendered"] = "config_rendered"
     v: Literal[1] = 1
     job_digest: str
+    recipe: Recipe = "sft"
     mechanism: Literal["full", "lora"]
     rows: int
     rendered_rows: int
@@ -83,6 +85,32 @@ class ConfigRendered(FactBase):
     planned_tokens: int
     seconds_per_step: float
     """Measured on this machine: one forward and backward pass of one full batch, median of 3."""
+
+
+class PreflightCheck(Frozen):
+    """One thing tried before the job: whether it held, what was seen, and which setting to change if it did not."""
+
+    name: str
+    passed: bool
+    message: str
+    field: str
+    """The claim's field, or what of the data or base, a failure is mended by."""
+
+
+class PreflightChecked(FactBase):
+    """The job tried out on a few rows before anything was metered. The same job is tried once."""
+
+    kind: Literal["preflight_checked"] = "preflight_checked"
+    v: Literal[1] = 1
+    job_digest: str
+    checks: tuple[PreflightCheck, ...]
+    seconds: float
+    """What it took; the platform's own time, charged to nobody."""
+
+    @property
+    def failed(self) -> tuple[PreflightCheck, ...]:
+        """The checks that did not hold."""
+        return tuple(check for check in self.checks if not check.passed)
 
 
 class Offer(Frozen):

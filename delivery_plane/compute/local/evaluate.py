@@ -2,7 +2,6 @@
 
 import logging
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from delivery_plane.compute.local.models import (
     use_device,
 )
 from delivery_plane.compute.local.tokens import serving_prompts
-from delivery_plane.compute.plane import ModelRef, Scored
+from delivery_plane.compute.plane import ModelRef, Scored, Suite
 from delivery_plane.errors import ComputeFault
 from delivery_plane.rows import read_rows
 from delivery_plane.scenario import Row
@@ -29,8 +28,9 @@ from delivery_plane.scenario import Row
 TASK = "exact_match_split"
 
 
-def score(model: ModelRef, items: Path, device_name: str) -> Scored:
-    """Every item answered and judged, in item order."""
+def score(model: ModelRef, suite: Suite, device_name: str) -> Scored:
+    """Every item answered and judged, in the suite's order."""
+    items = suite.items
     started = time.perf_counter()
     device = use_device(device_name)
     rows = read_rows(items)
@@ -51,6 +51,9 @@ def score(model: ModelRef, items: Path, device_name: str) -> Scored:
     return Scored(
         model_digest=reference_digest(model),
         items_digest=file_digest(items),
+        metric=suite.metric,
+        indices=suite.indices,
+        answers=tuple(sample["filtered_resps"][0] for sample in samples),
         correct=tuple(sample["exact_match"] == 1.0 for sample in samples),
         empty_answers=sum(not sample["filtered_resps"][0].strip() for sample in samples),
         generated_tokens=language_model.generated_tokens,

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from delivery_plane.claims import DeployClaim
+from delivery_plane.compute.faults import check_fault
 from delivery_plane.compute.local.children import Child, call_in_child
 from delivery_plane.compute.local.decoding import code_version, decoding_digest
 from delivery_plane.compute.local.deploy import roll_out
 from delivery_plane.compute.local.digests import file_digest, reference_digest, tokenizer_digest
-from delivery_plane.compute.local.faults import check_fault
 from delivery_plane.compute.local.machine import Device, resolve_device
 from delivery_plane.compute.local.offers import offers
 from delivery_plane.compute.local.prices import usd
@@ -21,11 +21,12 @@ from delivery_plane.compute.plane import (
     Registration,
     Resume,
     Scored,
+    Suite,
     TrainStatus,
 )
 from delivery_plane.entry import canonical, sha256
 from delivery_plane.errors import ComputeFault, attributed
-from delivery_plane.facts import ConfigRendered, DeploymentObserved, Offer, ProbeObserved
+from delivery_plane.facts import ConfigRendered, DeploymentObserved, Offer, PreflightChecked, ProbeObserved
 from delivery_plane.files import write_whole
 
 _PACKAGE = "delivery_plane.compute.local"
@@ -65,6 +66,10 @@ class LocalPlane:
         """See ComputePlane."""
         return usd(self.price_book, gpu_seconds)
 
+    def preflight(self, job: JobSpec) -> PreflightChecked:
+        """See ComputePlane."""
+        return self._call("preflight", "preflight:check_job", job, self._for(job))
+
     def train(
         self, job: JobSpec, resume: Resume | None
     ) -> Generator[Observation, Literal["stop"] | None, TrainStatus]:
@@ -88,19 +93,21 @@ class LocalPlane:
                 if isinstance(value, ProbeObserved):
                     child.send("stop" if stop else "go")
 
-    def evaluate(self, model: ModelRef, items: Path, cached: bool = False) -> Scored:
+    def evaluate(
+        self, model: ModelRef, suite: Suite, cached: bool = False, fault: str | None = None
+    ) -> Scored:
         """See ComputePlane. A reused result is equal in every field, device seconds included."""
-        stored = self._stored(model, items) if cached else None
+        stored = self._stored(model, suite) if cached else None
         if stored is not None and stored.exists():
             with attributed(ComputeFault, f"{stored}: stored evaluation"):
                 return Scored.model_validate_json(stored.read_bytes())
-        scored: Scored = self._call("evaluation", "evaluate:score", model, items, self._device)
+        scored: Scored = self._call("evaluation", "evaluate:score", model, suite, self._device)
         if stored is not None:
             stored.parent.mkdir(parents=True, exist_ok=True)
             write_whole(stored, scored.model_dump_json().encode())
         return scored
 
-    def register(self, model: ModelRef, out: Path, items: Path) -> Registration:
+    def register(self, model: ModelRef, out: Path, items: Path, fault: str | None = None) -> Registration:
         """See ComputePlane."""
         with tempfile.TemporaryDirectory(prefix="logits-") as folder:
             logits = Path(folder) / "logits.safetensors"
@@ -109,7 +116,9 @@ class LocalPlane:
                 "loading again", "register:read_back", model, out, items, logits, written, self._device
             )
 
-    def deploy(self, model: Path, stable: Path, plan: DeployClaim, items: Path) -> DeploymentObserved:
+    def deploy(
+        self, model: Path, stable: Path, plan: DeployClaim, items: Path, fault: str | None = None
+    ) -> DeploymentObserved:
         """See ComputePlane."""
         return roll_out(model, stable, plan, items, self._logs, self._device)
 
@@ -119,12 +128,14 @@ class LocalPlane:
     def _for(self, job: JobSpec) -> Literal["cpu", "cuda"]:
         return self._device if job.device == "auto" else job.device
 
-    def _stored(self, model: ModelRef, items: Path) -> Path:
+    def _stored(self, model: ModelRef, suite: Suite) -> Path:
         """Where an evaluation is kept: named by everything that determines it."""
         with attributed(ComputeFault, "reading what is to be evaluated"):
             named_by = {
                 "model": reference_digest(model),
-                "items": file_digest(items),
+                "items": file_digest(suite.items),
+                "metric": suite.metric,
+                "indices": suite.indices,
                 "template": tokenizer_digest(model.base_path),
                 "decoding": decoding_digest(),
                 "code": code_version(),

@@ -7,8 +7,8 @@ import torch
 from peft.tuners.lora import LoraLayer
 from torch.nn.functional import cross_entropy
 
-from delivery_plane.compute.local.recipes.sft import LeftPadded
 from delivery_plane.compute.local.tokens import IGNORED, RenderedRow
+from delivery_plane.compute.recipes.sft import LeftPadded
 
 _LOGIT_BYTES = 1 << 28
 """Most memory the logits of one probe batch may take."""

@@ -10,9 +10,9 @@ import torch
 from peft.tuners.lora import LoraLayer
 
 from delivery_plane.compute.local.models import context_tokens, load_base, load_tokenizer, use_device
-from delivery_plane.compute.local.recipes.sft import LeftPadded, adapted, supervised_loss
 from delivery_plane.compute.local.tokens import RenderedRow, render, serving_prompts
 from delivery_plane.compute.plane import JobSpec
+from delivery_plane.compute.recipes.sft import LeftPadded, adapted, supervised_loss
 from delivery_plane.entry import canonical, sha256
 from delivery_plane.facts import ConfigRendered
 from delivery_plane.rows import read_rows

@@ -14,15 +14,15 @@ from typing import IO, Any
 
 from transformers import TrainerCallback
 
+from delivery_plane.compute.faults import planted
 from delivery_plane.compute.local.checkpoints import drop_after, keep_last, mark_complete, require_complete
 from delivery_plane.compute.local.children import Channel
 from delivery_plane.compute.local.digests import file_digest, model_digest, weights_digest
-from delivery_plane.compute.local.faults import planted
 from delivery_plane.compute.local.models import load_base, load_tokenizer, peak_memory_bytes, use_device
 from delivery_plane.compute.local.probe import Distance, Probe, ProbeResult
-from delivery_plane.compute.local.recipes.sft import Sft, adapted, sft_trainer
 from delivery_plane.compute.local.tokens import render
 from delivery_plane.compute.plane import JobSpec, Resume, TrainStatus
+from delivery_plane.compute.recipes.sft import Sft, adapted, sft_trainer
 from delivery_plane.delivery import LARGEST_NUMBER
 from delivery_plane.errors import ComputeFault
 from delivery_plane.facts import CheckpointSaved, ProbeObserved
@@ -51,7 +51,7 @@ def run(channel: Channel, job: JobSpec, resume: Resume | None, device_name: str)
         model = adapted(job, model)
         gate = _Gate(channel, job, resume or NOTHING_YET, probe, base_probe, Distance(model), started)
         gate.probe_seconds += probe_seconds
-        rows = planted(job.fault, read_rows(job.dataset_path), job.seed)
+        rows = planted(job.fault, job.seed).rows(read_rows(job.dataset_path))
         rendered = [row.cut(job.max_tokens_per_row) for row in render(tokenizer, rows)]
         trainer = sft_trainer(job, model, tokenizer, rendered, gate)
         gate.trainer = trainer
