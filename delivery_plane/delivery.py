@@ -154,12 +154,15 @@ class StageRequest(Frozen):
     attempt: int = Field(ge=1)
 
 
+StageEnding = Literal["complete", "flagged", "budget_exhausted", "nothing_to_train", "preflight_failed"]
+
+
 class StageReceipt(Frozen):
     """What a workflow may know of work done: entry numbers and how it ended, never facts."""
 
     first_entry: int
     last_entry: int
-    ended: Literal["complete", "flagged", "budget_exhausted", "nothing_to_train"] = "complete"
+    ended: StageEnding = "complete"
     flag_id: str | None = None
 
 

@@ -96,6 +96,8 @@ def contradictions(settings: Hyperparameters) -> dict[str, str]:
         found["lora.targets"] = "all-linear names every module already; leave the others out"
     elif lora and len(set(lora.targets)) < len(lora.targets):
         found["lora.targets"] = "a module is named twice"
+    if lora and lora.dropout and settings.dpo:
+        found["lora.dropout"] = "dpo compares with the reference without dropout; take 0"
     if settings.dpo and settings.grpo:
         found["grpo"] = "a job has one recipe; leave out dpo or grpo"
     if grpo := settings.grpo:

@@ -128,6 +128,11 @@ def _instruction(texts: list[list[str]]) -> list[str]:
     return shared
 
 
+def _text(row: Row) -> str:
+    """All that a row says."""
+    return "\n".join((row["prompt"], row["answer"], row.get("rejected", ""), row.get("tests", "")))
+
+
 def issues(
     rows: Sequence[Row], permitted_licences: Iterable[str], overlap_ids: Iterable[str]
 ) -> dict[IssueKind, RowSet]:
@@ -152,7 +157,7 @@ def issues(
             row["row_id"] for row in rows if len(by_prompt[normalised(row["prompt"])]) > 1
         ],
         "unlicensed_rows": [row["row_id"] for row in rows if row["licence"] not in permitted],
-        "pii": [row["row_id"] for row in rows if has_personal_data(row["prompt"] + "\n" + row["answer"])],
+        "pii": [row["row_id"] for row in rows if has_personal_data(_text(row))],
         "sealed_overlap": [row["row_id"] for row in rows if row["row_id"] in overlap],
     }
     return {kind: RowSet(count=len(ids), row_ids=tuple(ids)) for kind, ids in found.items()}

@@ -26,6 +26,8 @@ class Row(TypedDict):
     answer: str
     licence: str
     source: str
+    turns: NotRequired[list[str]]
+    """Of a longer conversation: what came between prompt and answer, the model's turn first, the user's last."""
     rejected: NotRequired[str]
     """Of a preference: the answer that is worse."""
     tests: NotRequired[str]

@@ -30,6 +30,7 @@ from delivery_plane.facts import (
     DeliveryCancelled,
     DeliveryClosed,
     DeliveryFaulted,
+    DeliveryOpened,
     FlagResolved,
     GateDecided,
     JobEnded,
@@ -41,10 +42,13 @@ from delivery_plane.record import Record
 from delivery_plane.verdicts import Acceptance, AcceptanceDecision, Finding, StageVerdict
 from oracle.acceptance import decide
 from oracle.rules import RULES
-from oracle.rules.rule import Visit, examine
+from oracle.rules.rule import Rule, Visit, examine
 
 ACCEPTANCE_NEEDS = (StageName.REGISTER,)
 """Stages in which nothing may be unscored if a delivery is to be accepted."""
+
+LATER = 10**9
+"""Above any release's number."""
 
 _BY_DECISION = {
     AcceptanceDecision.REJECT_WORSE: Outcome.REJECTED_WORSE,
@@ -57,7 +61,7 @@ def judge_stage(record: Record, stage: StageName, attempt: int) -> StageVerdict:
     """Every rule's finding on one stage visit, and their summary. `record` ends where the visit ends."""
     record = _for_oracle(record)
     visit = Visit(stage, attempt)
-    findings = tuple(examine(rule, record, visit) for rule in RULES[stage])
+    findings = tuple(examine(rule, record, visit) for rule in RULES[stage] if _in_force(rule, record))
     return StageVerdict(
         stage=stage,
         attempt=attempt,
@@ -65,6 +69,18 @@ def judge_stage(record: Record, stage: StageName, attempt: int) -> StageVerdict:
         status=_summary(findings),
         findings=findings,
     )
+
+
+def _in_force(rule: Rule, record: Record) -> bool:
+    """Whether a rule existed when the delivery was opened: a later one would ask for facts nobody recorded."""
+    opened = record.last(DeliveryOpened)
+    return opened is None or _release(rule.since) <= _release(opened.value.platform_version)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """A release's number; what is none counts as later than all."""
+    parts = version.split(".")[:3]
+    return tuple(map(int, parts)) if all(part.isascii() and part.isdigit() for part in parts) else (LATER,)
 
 
 def _for_oracle(record: Record) -> Record:

@@ -19,5 +19,7 @@ class Config:
         return ()
 
     def execute(self, context: StageContext, claim: ConfigClaim) -> Facts:  # noqa: ARG002 - read from the record
-        """Template, mask, adapter and time per step, measured on the selected rows."""
-        yield context.plane.render(job_spec(context))
+        """Template, mask, adapter and time per step, measured on the selected rows; then the job tried out."""
+        job = job_spec(context)
+        yield context.plane.render(job)
+        yield context.plane.preflight(job)

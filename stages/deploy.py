@@ -22,5 +22,9 @@ class Deploy:
         """The staged roll-out on loopback. Without an artifact there is nothing to serve."""
         if context.record.last(ArtifactRegistered):
             yield context.plane.deploy(
-                context.folder / "artifact", context.bases[base_name(context)], claim, context.splits.probe
+                context.folder / "artifact",
+                context.bases[base_name(context)],
+                claim,
+                context.splits.probe,
+                context.spec.fault,
             )

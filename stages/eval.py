@@ -45,7 +45,9 @@ class Eval:
             yield control(context, base_model, "dev evaluation", candidate, str(fault))
             context.settle(request_id, Amounts(dev_evaluations=1))
             return
-        base = context.plane.evaluate(base_model, context.suite(context.splits.dev), cached=True)
+        base = context.plane.evaluate(
+            base_model, context.suite(context.splits.dev), cached=True, fault=context.spec.fault
+        )
         wins, losses, ties = tuned.against(base)
         yield CandidateEvaluated(
             request_id=request_id,
@@ -79,15 +81,15 @@ class Eval:
 def measured(context: StageContext, model: ModelRef) -> Scored:
     """A candidate's dev answers; tried twice before it counts as failing."""
     try:
-        return context.plane.evaluate(model, context.suite(context.splits.dev))
+        return context.plane.evaluate(model, context.suite(context.splits.dev), fault=context.spec.fault)
     except ComputeFault:
-        return context.plane.evaluate(model, context.suite(context.splits.dev))
+        return context.plane.evaluate(model, context.suite(context.splits.dev), fault=context.spec.fault)
 
 
 def control(context: StageContext, base: ModelRef, what: str, subject: str, error: str) -> MeasurementFailed:
     """Evaluate the base in the failed candidate's place: if that works, the candidate is to blame."""
     try:
-        context.plane.evaluate(base, context.suite(context.splits.dev))
+        context.plane.evaluate(base, context.suite(context.splits.dev), fault=context.spec.fault)
     except ComputeFault as fault:
         return MeasurementFailed(
             what=what, subject=subject, tries=2, control="base_fails", error=f"{error}; base: {fault}"[:500]

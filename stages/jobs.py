@@ -13,6 +13,7 @@ from delivery_plane.facts import (
     JobEnded,
     JobStarted,
     PlantedTruth,
+    PreflightChecked,
 )
 from delivery_plane.record import Record
 from stages.stage import StageContext
@@ -78,11 +79,23 @@ def dataset_path(context: StageContext, digest: str) -> Path:
 def nothing_to_train(record: Record) -> bool:
     """Whether the latest selection or configuration leaves nothing that a trainer could run on."""
     selected, rendered = record.last(DataSelected), record.last(ConfigRendered)
-    if selected and selected.value.rows_out == 0:
+    plan = record.claim(PlanClaim)
+    if selected and plan and rows_to_train(selected.value, plan.value) == 0:
         return True
     if rendered is None or (selected and rendered.entry < selected.entry):
         return False  # the configuration of this selection is still to come
     return rendered.value.trainable_parameters == 0 or rendered.value.supervised_tokens == 0
+
+
+def rows_to_train(selected: DataSelected, plan: PlanClaim) -> int:
+    """How many of the selected rows the plan's objective can train on: preferences need a rejected answer."""
+    return selected.preference_rows if plan.objective == "dpo" else selected.rows_out
+
+
+def preflight_failed(record: Record) -> bool:
+    """Whether the latest configuration did not pass its preflight; a job is never started on such a one."""
+    checked = record.last(PreflightChecked)
+    return checked is not None and bool(checked.value.failed)
 
 
 def base_name(context: StageContext) -> str:

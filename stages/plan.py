@@ -8,7 +8,7 @@ from delivery_plane.delivery import StageName
 from delivery_plane.errors import LedgerFault
 from delivery_plane.facts import DataProfiled, DataSelected, DeliveryOpened, FactBase, PlanChecked
 from delivery_plane.rows import issues, read_rows, select, write_rows
-from stages.jobs import dataset_path
+from stages.jobs import BASE, dataset_path, parent_of, rows_to_train
 from stages.stage import Facts, StageContext
 
 KNOWN_MEASURES = (
@@ -46,13 +46,15 @@ class Plan:
         folder = context.folder / "datasets"
         digest = write_rows(folder / "selected.jsonl", kept)
         (folder / "selected.jsonl").replace(dataset_path(context, digest))
-        yield DataSelected(
+        selected = DataSelected(
             rows_in=len(rows),
             rows_out=len(kept),
             removed=removed,
             dataset_digest=digest,
             remaining=issues(kept, context.scenario.contract.permitted_licences, overlap),
+            preference_rows=sum("rejected" in row for row in kept),
         )
+        yield selected
         yield PlanChecked(
             base=claim.base,
             base_digest=opened.value.bases.get(claim.base),
@@ -67,6 +69,9 @@ class Plan:
             dev_evaluations_planned=claim.dev_evaluations,
             dev_evaluations_left=meter.left(context.record).dev_evaluations,
             selection_split=claim.selection_split,
+            parent=claim.parent,
+            parent_known=claim.parent == BASE or parent_of(context, claim) is not None,
+            rows_for_objective=rows_to_train(selected, claim),
         )
 
 

@@ -27,7 +27,7 @@ class Register:
         except BadInput:
             return
         out = context.folder / "artifact"
-        done = context.plane.register(model, out, context.splits.probe)
+        done = context.plane.register(model, out, context.splits.probe, context.spec.fault)
         work = f"register-{context.attempt}"
         if context.reserve(work, Amounts(bytes=done.bytes)):
             context.settle(work, Amounts(bytes=done.bytes))

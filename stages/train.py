@@ -1,11 +1,12 @@
 """Train: run the job on the plane, probe by probe, within what was reserved for it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Literal
 
 from delivery_plane import meter
-from delivery_plane.claims import TrainClaim
-from delivery_plane.compute.plane import Resume
+from delivery_plane.claims import PlanClaim, TrainClaim
+from delivery_plane.compute.plane import JobSpec, Resume
 from delivery_plane.delivery import Amounts, StageName
 from delivery_plane.facts import (
     BudgetReserved,
@@ -18,8 +19,9 @@ from delivery_plane.facts import (
     ScheduleQuoted,
     Strategy,
 )
+from delivery_plane.hyperparameters import Recipe
 from delivery_plane.record import Record
-from stages.jobs import base_name, job_id, job_spec
+from stages.jobs import BASE, base_name, job_id, job_spec, parent_of
 from stages.stage import Facts, StageContext
 
 RESERVE_FACTOR = 3.0
@@ -47,19 +49,20 @@ class Train:
         if not context.reserve(job.job_id, _reservation(context)):
             return
         resume = _resume(context.record, job.job_id)
+        parent = _parent(context)
+        keeps_reference = job.dpo is not None or (job.grpo is not None and job.grpo.beta > 0)
         yield JobStarted(
             job_id=job.job_id,
             job_digest=job.digest,
             recipe=job.recipe,
-            strategy=Strategy(
-                k="SFT",
-                m=f"adapter(r={job.lora.rank})" if job.lora else "full",
-                d="customer",
-                g=("base", "SFT"),
-            ),
+            strategy=_strategy(job, parent),
             dataset_digest=job.dataset_digest,
             base=base_name(context),
             base_digest=job.base_digest,
+            parent=parent.job_id if parent else BASE,
+            parent_digest=job.parent_digest,
+            reference_digest=(job.parent_digest or job.base_digest) if keeps_reference else None,
+            reward=f"{job.grpo.environment}:{job.metric}" if job.grpo else None,
             steps=job.steps,
             resume_step=resume.step if resume else 0,
             fence=context.fence,
@@ -115,6 +118,7 @@ def _end(
 ) -> Facts:
     first, last = (probes[0], probes[-1]) if probes else (None, None)
     seconds = last.device_seconds if last else 0.0
+    policy = last.policy if last else None
     ended = JobEnded.model_validate(
         {
             "job_id": identity,
@@ -130,13 +134,42 @@ def _end(
             "probe_last": last.probe_correct / last.probe_items if last else None,
             "peak_memory_bytes": max((probe.peak_memory_bytes for probe in probes), default=0),
             "checkpoint_digest": saved[-1].digest if saved else None,
+            "rollouts": policy.rollouts if policy else 0,
+            "policy_versions": policy.policy_versions if policy else 0,
+            "generated_tokens": policy.generated_tokens if policy else 0,
+            "consumed_rows": last.consumed_rows if last else 0,
+            "distinct_rows": last.distinct_rows if last else 0,
+            "consumed_digest": last.consumed_digest if last else None,
         }
     )
-    context.settle(
-        identity,
-        Amounts(usd=ended.usd, gpu_seconds=seconds, wall_seconds=seconds, tokens=ended.tokens),
-    )
+    tokens = ended.tokens + ended.generated_tokens
+    context.settle(identity, Amounts(usd=ended.usd, gpu_seconds=seconds, wall_seconds=seconds, tokens=tokens))
     yield ended
+
+
+OBJECTIVE: Mapping[Recipe, Literal["SFT", "PREF", "ONLINE_RL"]] = MappingProxyType(
+    {"sft": "SFT", "dpo": "PREF", "grpo": "ONLINE_RL"}
+)
+"""What a recipe is called in the state of a training run (arXiv 2608.19072 counts changes between these)."""
+
+
+def _strategy(job: JobSpec, parent: JobStarted | None) -> Strategy:
+    """The run's state by construction: the platform itself runs the recipe, on rows it selected."""
+    objective = OBJECTIVE[job.recipe]
+    return Strategy(
+        k=objective,
+        m=f"adapter(r={job.lora.rank})" if job.lora else "full",
+        d="on-policy" if job.grpo else "customer",
+        g=(*(parent.strategy.g if parent else ("base",)), objective),
+    )
+
+
+def _parent(context: StageContext) -> JobStarted | None:
+    """The start of the job that this one goes on from; None: it starts from the base."""
+    plan = context.record.claim(PlanClaim)
+    ended = parent_of(context, plan.value) if plan else None
+    started = [fact.value for fact in context.record.facts(JobStarted)]
+    return next((job for job in reversed(started) if ended and job.job_id == ended.job_id), None)
 
 
 def _ended(record: Record, identity: str) -> bool:
@@ -186,4 +219,6 @@ def _resume(record: Record, identity: str) -> Resume | None:
         supervised_tokens=probe.supervised_tokens,
         device_seconds=probe.device_seconds,
         probe_seconds=probe.probe_seconds,
+        generated_tokens=probe.policy.generated_tokens if probe.policy else 0,
+        rollouts=probe.policy.rollouts if probe.policy else 0,
     )

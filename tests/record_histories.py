@@ -19,6 +19,7 @@ DELIVERIES = {
     "reopened": ("--seat", "reviser", "--on-flag", "observe"),
     "flag-refused": ("--fault", "label-shuffle", "--on-flag", "ask"),
     "violation": ("--seat", "transcriber"),
+    "preflight-failed": ("--fault", "labels-all-masked-marker-miss"),
 }
 
 

@@ -48,6 +48,8 @@ from delivery_plane.facts import (
     Offer,
     PlanChecked,
     PlantedTruth,
+    PreflightCheck,
+    PreflightChecked,
     ProbeObserved,
     RowSet,
     ScheduleOffered,
@@ -147,7 +149,7 @@ def opened() -> DeliveryOpened:
         base_licences={"micro-1": "Apache-2.0", "micro-2": "Apache-2.0"},
         budget=BUDGET,
         detector_mode="act",
-        platform_version="0.1.0",
+        platform_version="0.3.0",
     )
 
 
@@ -394,6 +396,7 @@ def _plan(b: Builder, attempt: int) -> None:
             dev_evaluations_planned=1,
             dev_evaluations_left=3,
             selection_split="dev",
+            rows_for_objective=915,
         ),
         StageName.PLAN,
         attempt,
@@ -442,6 +445,15 @@ def _config(b: Builder, attempt: int) -> None:
         StageName.CONFIG,
         attempt,
     )
+    b.fact(preflight(), StageName.CONFIG, attempt)
+
+
+def preflight(passed: bool = True) -> PreflightChecked:
+    checks = (
+        PreflightCheck(name="mask", passed=True, message="64 of 64 answers", field="masking"),
+        PreflightCheck(name="overfit", passed=passed, message="loss moved by 0.4", field="learning_rate"),
+    )
+    return PreflightChecked(job_digest=JOB, checks=checks, seconds=2.0)
 
 
 def offer(**changes: Any) -> Offer:

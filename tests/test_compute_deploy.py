@@ -60,7 +60,7 @@ def test_a_crossed_latency_limit_stops_the_roll_out_and_rolls_back() -> None:
 
 def test_the_endpoint_answers_its_client_only_and_only_what_it_should() -> None:
     base = root() / "base"
-    served = (registered(), base, "right", "cpu")
+    served = (registered(), base, "right", None, "cpu")
     log = root() / "logs" / "serving.log"
     with Child("serving", "delivery_plane.compute.local.serve:run", served, log, streams=True) as child:
         port, stable, _ = child.receive(60)[1]
@@ -80,6 +80,24 @@ def test_the_endpoint_answers_its_client_only_and_only_what_it_should() -> None:
             assert client.post(url, json=long).status_code == 400
         pid = child.pid
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_fault_of_serving_touches_the_candidate_alone(tmp_path: Path) -> None:
+    path = tmp_path / "planted.py"
+    path.write_text(
+        "from delivery_plane.compute.faults.fault import Fault\n"
+        "class Blind(Fault):\n    def serve(self, ids, tokenizer):\n        return ids[-4:]\n"
+        "class Broken(Fault):\n    def load(self, model):\n        raise RuntimeError('cannot be loaded')\n"
+    )
+    base, rows = root() / "base", root() / "items.jsonl"
+    found = plane().deploy(registered(), base, roll_out_plan(), rows, fault=f"{path}:Blind")
+    assert found.smoke_matches < found.smoke_requests // 2
+    assert found.rollback_digest == model_digest(base)
+    with pytest.raises(ComputeFault, match="cannot be loaded"):
+        plane().deploy(registered(), base, roll_out_plan(), rows, fault=f"{path}:Broken")
+    # The base itself was not trained: what goes wrong in loading what was is not its trouble.
+    found = plane().deploy(base, base, roll_out_plan(), rows, fault=f"{path}:Broken")
+    assert found.smoke_matches == found.smoke_requests
 
 
 def test_models_that_cannot_be_served_are_a_fault(tmp_path: Path) -> None:

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 from test_compute_tiny import job, plane, root
 
-from delivery_plane.compute.local.children import call_in_child
 from delivery_plane.compute.local.digests import model_digest, weights_digest
-from delivery_plane.compute.local.plane import LocalPlane
-from delivery_plane.compute.plane import ComputePlane, JobSpec, ModelRef
-from delivery_plane.errors import ComputeFault
+from delivery_plane.compute.plane import ComputePlane, JobSpec, ModelRef, Suite
+from delivery_plane.errors import BadInput, ComputeFault
 from delivery_plane.hyperparameters import LoraSettings
 from delivery_plane.rows import read_rows
 
@@ -29,84 +27,13 @@ def finished(name: str) -> tuple[JobSpec, ModelRef]:
     return spec, ModelRef(base_path=spec.base_path, checkpoint_path=spec.checkpoint_path(spec.steps))
 
 
+def items() -> Suite:
+    return Suite(items=root() / "items.jsonl")
+
+
 def test_the_plane_speaks_the_protocol() -> None:
     spoken: ComputePlane = plane()
     assert spoken.name == "local"
-
-
-def answers_one_by_one(base: str, checkpoint: str, items: str) -> list[str]:
-    """Greedy answers by plain `generate`, without any of this project's code. Runs in a child."""
-    import json
-
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(base)
-    model = AutoModelForCausalLM.from_pretrained(checkpoint)
-    found = []
-    for line in Path(items).read_text().splitlines():
-        messages = [{"role": "user", "content": json.loads(line)["prompt"]}]
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        given = tokenizer(text, return_tensors="pt", add_special_tokens=False)
-        with torch.no_grad():
-            new = model.generate(**given, do_sample=False, max_new_tokens=12)
-        found.append(tokenizer.decode(new[0, given["input_ids"].shape[1] :], skip_special_tokens=True))
-    return found
-
-
-def test_evaluation_judges_each_item_in_order_as_plain_generation_does() -> None:
-    spec, model = finished("full")
-    scored = plane().evaluate(model, root() / "items.jsonl")
-    direct = call_in_child(
-        "direct answers",
-        "test_compute_judged:answers_one_by_one",
-        str(spec.base_path),
-        str(model.checkpoint_path),
-        str(root() / "items.jsonl"),
-        logs=root() / "logs",
-    )
-    rows = read_rows(root() / "items.jsonl")
-    assert scored.correct == tuple(a.strip() == row["answer"] for a, row in zip(direct, rows, strict=True))
-    assert 0 < sum(scored.correct) < len(rows)
-    assert scored.empty_answers == sum(not answer.strip() for answer in direct)
-    assert scored.generated_tokens > 0
-    assert scored.model_digest == weights_digest(spec.checkpoint_path(spec.steps))
-
-
-def test_a_candidate_brings_neither_tokenizer_nor_template_nor_decoding(tmp_path: Path) -> None:
-    _, model = finished("full")
-    assert model.checkpoint_path is not None
-    tampered = tmp_path / "tampered"
-    shutil.copytree(model.checkpoint_path, tampered)
-    (tampered / "chat_template.jinja").write_text("the answer is red")
-    (tampered / "generation_config.json").write_text('{"forced_eos_token_id": 5, "min_new_tokens": 9}')
-    config = json.loads((tampered / "config.json").read_text())
-    (tampered / "config.json").write_text(json.dumps({**config, "rope_theta": 1.0, "rms_norm_eps": 1.0}))
-    honest = plane().evaluate(model, root() / "items.jsonl")
-    other = plane().evaluate(
-        ModelRef(base_path=model.base_path, checkpoint_path=tampered), root() / "items.jsonl"
-    )
-    assert other.model_dump(exclude={"device_seconds"}) == honest.model_dump(exclude={"device_seconds"})
-
-
-def test_an_equal_evaluation_is_reused_and_a_changed_one_is_not(tmp_path: Path) -> None:
-    fresh = LocalPlane(cache=tmp_path / "cache", logs=tmp_path / "logs", device="cpu")
-    _, model = finished("lora")
-    items = tmp_path / "items.jsonl"
-    shutil.copyfile(root() / "items.jsonl", items)
-    first = fresh.evaluate(model, items, cached=True)
-    ran = len(list((tmp_path / "logs").iterdir()))
-    assert fresh.evaluate(model, items, cached=True) == first
-    assert len(list((tmp_path / "logs").iterdir())) == ran
-    items.write_text("".join(items.read_text().splitlines(keepends=True)[1:]))
-    assert fresh.evaluate(model, items, cached=True).correct == first.correct[1:]
-    assert len(list((tmp_path / "logs").iterdir())) == ran + 1
-    base = fresh.evaluate(ModelRef(base_path=model.base_path), items, cached=True)
-    assert (
-        len({first.model_digest, base.model_digest, weights_digest(Path(model.checkpoint_path or ""))}) == 3
-    )
-    assert base.decoding_digest == first.decoding_digest
-    assert base.template_digest == first.template_digest
 
 
 def test_weights_that_are_missing_are_a_fault_and_not_drawn_at_random(tmp_path: Path) -> None:
@@ -117,7 +44,7 @@ def test_weights_that_are_missing_are_a_fault_and_not_drawn_at_random(tmp_path: 
     config.update(num_hidden_layers=layers, layer_types=["full_attention"] * layers)
     (base / "config.json").write_text(json.dumps(config))
     with pytest.raises(ComputeFault, match="missing keys"):
-        plane().evaluate(ModelRef(base_path=base), root() / "items.jsonl")
+        plane().evaluate(ModelRef(base_path=base), items())
 
 
 def test_a_base_with_pickled_weights_is_refused_and_not_loaded(tmp_path: Path) -> None:
@@ -127,7 +54,7 @@ def test_a_base_with_pickled_weights_is_refused_and_not_loaded(tmp_path: Path) -
         b"cos\nsystem\n(S'touch " + str(tmp_path / "ran").encode() + b"'\ntR."
     )
     with pytest.raises(ComputeFault, match="pickled code"):
-        plane().evaluate(ModelRef(base_path=base), root() / "items.jsonl")
+        plane().evaluate(ModelRef(base_path=base), items())
     assert not (tmp_path / "ran").exists()
 
 
@@ -159,12 +86,38 @@ def test_a_registered_model_is_what_was_trained(tmp_path: Path, name: str, toler
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     # A tied output layer is not written a second time.
     assert found.tensors == 24
-    served = plane().evaluate(ModelRef(base_path=spec.base_path, checkpoint_path=out), root() / "items.jsonl")
-    assert served.correct == plane().evaluate(model, root() / "items.jsonl").correct
+    served = plane().evaluate(ModelRef(base_path=spec.base_path, checkpoint_path=out), items())
+    assert served.correct == plane().evaluate(model, items()).correct
     # A retried activity finds its own work; another model does not take its place.
     assert plane().register(model, out, root() / "items.jsonl") == found
     with pytest.raises(ComputeFault, match="another model"):
         plane().register(ModelRef(base_path=spec.base_path), out, root() / "items.jsonl")
+
+
+def test_a_fault_spoils_what_is_loaded_or_merged_and_what_is_registered_shows_it(tmp_path: Path) -> None:
+    faults = tmp_path / "faults.py"
+    faults.write_text(
+        "from delivery_plane.compute.faults.fault import Fault\n"
+        "class Lost(Fault):\n"
+        "    def load(self, model):\n"
+        "        for name, weight in model.named_parameters():\n"
+        "            if 'lora_B' in name:\n"
+        "                weight.data.zero_()\n"
+        "        return model\n"
+        "class Bent(Fault):\n"
+        "    def merge(self, model):\n"
+        "        model.get_input_embeddings().weight.data += 0.1\n"
+        "        return model\n"
+    )
+    _, model = finished("lora")
+    sound = plane().register(model, tmp_path / "sound", root() / "items.jsonl")
+    lost = plane().register(model, tmp_path / "lost", root() / "items.jsonl", f"{faults}:Lost")
+    assert lost.tensors_equal_to_base == lost.tensors > sound.tensors_equal_to_base
+    assert lost.checkpoint_digest_now == sound.checkpoint_digest_now
+    bent = plane().register(model, tmp_path / "bent", root() / "items.jsonl", f"{faults}:Bent")
+    assert bent.checkpoint_max_logit_difference > 0.01 > sound.checkpoint_max_logit_difference
+    with pytest.raises(BadInput, match="no such fault"):
+        plane().register(model, tmp_path / "none", root() / "items.jsonl", "gremlins")
 
 
 def test_rendering_counts_what_would_train() -> None:

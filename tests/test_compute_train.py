@@ -123,7 +123,7 @@ def test_a_trainer_that_is_killed_was_interrupted_and_is_no_hang() -> None:
     spec = job("shot")
     running = plane().train(spec, None)
     next(running)
-    os.kill(_trainer_pid(spec), signal.SIGKILL)
+    os.kill(trainer_pid(spec), signal.SIGKILL)
     with pytest.raises(Interrupted, match=r"killed by signal 9.*trainer\.log"):
         list(running)
 
@@ -132,7 +132,7 @@ def test_a_trainer_that_crashes_by_itself_is_a_fault() -> None:
     spec = job("crashed")
     running = plane().train(spec, None)
     next(running)
-    os.kill(_trainer_pid(spec), signal.SIGSEGV)
+    os.kill(trainer_pid(spec), signal.SIGSEGV)
     with pytest.raises(ComputeFault, match="killed by signal 11"):
         list(running)
 
@@ -173,7 +173,7 @@ def test_a_worker_loads_no_torch_runs_main_once_and_takes_its_trainer_along(tmp_
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
         )
     try:
-        pid = _wait_for(lambda: _trainer_pid(endless), 90)
+        pid = _wait_for(lambda: trainer_pid(endless), 90)
         # In the middle of computing: the first probe is thousands of steps away.
         _wait_for(lambda: _cpu_ticks(pid) > 150 or None, 60)
         assert worker.poll() is None
@@ -204,12 +204,12 @@ def test_a_faulty_run_has_the_same_plan_and_other_weights() -> None:
 
 
 def test_an_unknown_fault_is_refused() -> None:
-    assert known_faults() == ("label-shuffle",)
-    with pytest.raises(BadInput, match="known: label-shuffle"):
+    assert "label-shuffle" in known_faults()
+    with pytest.raises(BadInput, match="no such fault; known: .*label-shuffle"):
         next(plane().train(job("unknown", fault="gremlins"), None))
 
 
-def _trainer_pid(spec: JobSpec) -> int | None:
+def trainer_pid(spec: JobSpec) -> int | None:
     """The process that holds the job's lock, from the kernel's table of locks."""
     lock = spec.job_folder / "trainer.lock"
     if not lock.exists():

@@ -37,6 +37,7 @@ def test_the_demo_accepts_the_good_delivery_and_stops_the_other(
     [
         ("do-nothing", ("--seat", "do-nothing")),
         ("transcriber", ("--seat", "transcriber")),
+        ("fault:labels-all-masked-marker-miss", ("--fault", "labels-all-masked-marker-miss")),
         ("fault:label-shuffle:observe", ("--fault", "label-shuffle", "--on-flag", "observe")),
     ],
 )
@@ -44,19 +45,15 @@ def test_seats_and_faults_end_as_declared(plane: Plane, declared: str, words: tu
     shown = plane.json("deliver", SCENARIO, *words, code=None, seconds=600)
     want = expected(load_scenario(SCENARIO))[declared]
     assert shown["outcome"] in (want.outcome, *want.also)
-    failed = [stage["name"] for stage in shown["stages"] if stage["status"] == "failed"]
+    failed = list(dict.fromkeys(stage["name"] for stage in shown["stages"] if stage["status"] == "failed"))
     if want.failed_stages:
         assert failed == list(want.failed_stages)
     if want.caught_by == "detector":
         assert shown["flags"]
     if "." in want.caught_by:
-        blocked = [
-            f["rule"]
-            for s in shown["stages"]
-            for f in s["findings"]
-            if f["status"] == "failed" and f["blocking"]
-        ]
-        assert blocked == [want.caught_by]
+        wrong = [f for s in shown["stages"] for f in s["findings"] if f["status"] == "failed"]
+        assert want.caught_by in {f["rule"] for f in wrong}
+        assert {f["rule"] for f in wrong if f["blocking"]} <= {want.caught_by}
     if declared.endswith("observe"):
         job = shown["jobs"][0]
         assert job["train_loss_last"] <= 0.7 * job["train_loss_first"]

@@ -18,6 +18,7 @@ from records import (
     inserted,
     play,
     played,
+    preflight,
     rows,
     started,
     without,
@@ -239,6 +240,16 @@ CASES = (
         ("plan_checked",),
     ),
     Case(
+        "plan.parent_is_known",
+        (field("plan_checked", parent_known=False), field("plan", parent="job-7")),
+        ("plan", "plan_checked"),
+    ),
+    Case(
+        "plan.rows_fit_the_objective",
+        (field("plan_checked", rows_for_objective=0),),
+        ("plan", "plan_checked", "data_selected"),
+    ),
+    Case(
         "config.mask_covers_exactly_the_answer",
         (
             field("config_rendered", supervised_prompt_tokens=1),
@@ -279,8 +290,22 @@ CASES = (
             field("plan", mechanism="full"),
             field("config", lora=None),
             field("config_rendered", mechanism="full"),
+            field("config_rendered", recipe="dpo"),
+            field("plan", objective="grpo"),
         ),
         ("config_rendered", "config", "plan"),
+    ),
+    Case(
+        "config.preflight_holds",
+        (
+            field("preflight_checked", checks=[]),
+            field("preflight_checked", job_digest="0" * 64),
+            field(
+                "preflight_checked",
+                checks=[c.model_dump(mode="json") for c in preflight(passed=False).checks],
+            ),
+        ),
+        ("config_rendered", "preflight_checked"),
     ),
     Case(
         "config.steps_make_the_epochs",
@@ -392,6 +417,16 @@ CASES = (
         "train.runs_the_configured_job",
         (field("job_started", job_digest="0" * 64),),
         ("job_started", "config_rendered"),
+    ),
+    Case(
+        "train.facts_bear_out_the_plan",
+        (
+            field("plan", objective="dpo"),
+            field("plan", mechanism="full"),
+            field("job_started", reward="answer:exact_match"),
+            field("probe_observed", supervised_tokens=0),
+        ),
+        ("job_started", "job_ended", "probe_observed", "config_rendered", "plan"),
     ),
     Case(
         "eval.candidate_is_known",

@@ -25,7 +25,7 @@ def history(path: Path) -> WorkflowHistory:
 
 def test_there_are_histories_of_every_kind_of_end() -> None:
     kinds = {path.stem.partition("-")[2] for path in HISTORIES}
-    assert kinds >= {"accepted", "reopened", "flag-refused", "violation"}
+    assert kinds >= {"accepted", "reopened", "flag-refused", "violation", "preflight-failed"}
 
 
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)

@@ -35,6 +35,7 @@ def run_acceptance(platform: Platform, delivery_id: str) -> AcceptanceReceipt:
             context.bases[base_name(context)],
             context.folder / "artifact",
             context.suite(context.splits.sealed),
+            context.spec.fault,
         )
     with platform.ledger.writing(delivery_id) as writer:
         # The test belongs to no stage: it comes after all of them.
@@ -50,15 +51,19 @@ def run_acceptance(platform: Platform, delivery_id: str) -> AcceptanceReceipt:
     return AcceptanceReceipt(accepted=would_be is Outcome.ACCEPTED)
 
 
-def _counts(plane: ComputePlane, base_path: Path, artifact: Path, sealed: Suite) -> FactBase:
+def _counts(
+    plane: ComputePlane, base_path: Path, artifact: Path, sealed: Suite, defect: str | None
+) -> FactBase:
     try:
-        tuned = plane.evaluate(ModelRef(base_path=base_path, checkpoint_path=artifact), sealed)
+        tuned = plane.evaluate(ModelRef(base_path=base_path, checkpoint_path=artifact), sealed, fault=defect)
     except ComputeFault:
         try:
-            tuned = plane.evaluate(ModelRef(base_path=base_path, checkpoint_path=artifact), sealed)
+            tuned = plane.evaluate(
+                ModelRef(base_path=base_path, checkpoint_path=artifact), sealed, fault=defect
+            )
         except ComputeFault as fault:
-            return _unmeasured(plane, base_path, sealed, fault)
-    base = plane.evaluate(ModelRef(base_path=base_path), sealed, cached=True)
+            return _unmeasured(plane, base_path, sealed, defect, fault)
+    base = plane.evaluate(ModelRef(base_path=base_path), sealed, cached=True, fault=defect)
     wins, losses, ties = tuned.against(base)
     return AcceptanceTested(
         model_digest=tuned.model_digest,
@@ -76,12 +81,12 @@ def _counts(plane: ComputePlane, base_path: Path, artifact: Path, sealed: Suite)
 
 
 def _unmeasured(
-    plane: ComputePlane, base_path: Path, sealed: Suite, fault: ComputeFault
+    plane: ComputePlane, base_path: Path, sealed: Suite, defect: str | None, fault: ComputeFault
 ) -> AcceptanceUnmeasured:
     """The base is the control: if it can be measured and the artifact cannot, the artifact is to blame."""
     control: Literal["base_works", "base_fails"] = "base_works"
     try:
-        plane.evaluate(ModelRef(base_path=base_path), sealed)
+        plane.evaluate(ModelRef(base_path=base_path), sealed, fault=defect)
     except ComputeFault:
         control = "base_fails"
     return AcceptanceUnmeasured(tries=2, control=control, error=str(fault)[:500])

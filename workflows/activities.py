@@ -15,6 +15,7 @@ from delivery_plane.delivery import (
     GateKind,
     GateRequest,
     Outcome,
+    StageEnding,
     StageName,
     StageReceipt,
     StageRequest,
@@ -51,7 +52,7 @@ from scenarios.seats.catalog import SEATS
 from scenarios.seats.turn import Turn
 from stages.catalog import STAGE_OF
 from stages.eval import Eval
-from stages.jobs import nothing_to_train
+from stages.jobs import nothing_to_train, preflight_failed
 from stages.train import Train
 from workflows.acceptance import run_acceptance
 from workflows.approval import policy, shown, spend_approved
@@ -181,13 +182,15 @@ class DeliveryActivities:
             finally:
                 facts.close()
         record = self._ledger.record(request.delivery_id)
-        ended: Literal["complete", "flagged", "budget_exhausted", "nothing_to_train"] = "complete"
+        ended: StageEnding = "complete"
         if flag_id:
             ended = "flagged"
         elif _exhausted(record, request):
             ended = "budget_exhausted"
         elif nothing_to_train(record):
             ended = "nothing_to_train"
+        elif request.stage is StageName.CONFIG and preflight_failed(record):
+            ended = "preflight_failed"
         return StageReceipt(
             first_entry=first, last_entry=record.entries[-1].number, ended=ended, flag_id=flag_id
         )

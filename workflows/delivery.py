@@ -27,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
         COMPUTE_STAGES,
         GOVERNANCE_QUEUE,
         HEARTBEAT_TIMEOUT_SECONDS,
+        PREFLIGHTS,
         DeliveryReceipt,
         Desk,
         EvaluationOrder,
@@ -50,6 +51,7 @@ class DeliveryWorkflow:
     def __init__(self) -> None:
         self._news = 0
         self._seen = 0
+        self._preflights_failed = 0
         self._spec: DeliverySpec
 
     @workflow.update
@@ -103,6 +105,11 @@ class DeliveryWorkflow:
         verdict = await self._local(Do.judge_stage, request)
         if verdict.blocked or receipt.ended in ("budget_exhausted", "nothing_to_train") or answer == "stop":
             raise _Ended
+        if receipt.ended == "preflight_failed":
+            self._preflights_failed += 1
+            if self._preflights_failed == PREFLIGHTS:
+                raise _Ended
+            return StageName.CONFIG
         if answer == "switch":
             return StageName.PLAN
         if stage is StageName.INTAKE and desk.action == "decline":

@@ -12,6 +12,10 @@ HEARTBEAT_TIMEOUT_SECONDS = 12.0
 worker was silent for up to some seconds."""
 HEARTBEAT_SECONDS = 3.0
 
+PREFLIGHTS = 3
+"""How often a delivery's configuration may fail its preflight. The seat is told what to change each time, and nothing
+was spent; without a limit a seat that changes nothing would go on for ever."""
+
 COMPUTE_STAGES = frozenset(
     {StageName.CONFIG, StageName.TRAIN, StageName.EVAL, StageName.REGISTER, StageName.DEPLOY}
 )

@@ -1,6 +1,9 @@
 """Opening a delivery: its data made ready, the engagement and its planted truth recorded."""
 
+from pathlib import Path
+
 from delivery_plane import __version__
+from delivery_plane.compute.faults import known_faults
 from delivery_plane.compute.local.digests import model_digest
 from delivery_plane.delivery import DeliverySpec, OnFlag
 from delivery_plane.entry import sha256
@@ -19,7 +22,8 @@ def open_delivery(platform: Platform, spec: DeliverySpec) -> None:
     seat = platform.identities.get_or_new(f"seat-{spec.seat}", "seat")
     folder = platform.home.delivery(spec.delivery_id)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_whole(folder / "spec.json", spec.model_dump_json().encode())
+    fault, digest = _kept(spec.fault, folder)
+    write_whole(folder / "spec.json", spec.model_copy(update={"fault": fault}).model_dump_json().encode())
     offered = bases(spec)
     opened = DeliveryOpened(
         scenario=scenario.name,
@@ -55,5 +59,20 @@ def open_delivery(platform: Platform, spec: DeliverySpec) -> None:
         writer.fact(opened)
         writer.fact(truth)
         if spec.fault:
-            writer.fact(FaultPlanted(fault=spec.fault))
+            named = spec.fault if digest is None else Path(spec.fault).name
+            writer.fact(FaultPlanted(fault=named, digest=digest))
     platform.ledger.checkpoint(spec.delivery_id)
+
+
+def _kept(fault: str | None, folder: Path) -> tuple[str | None, str | None]:
+    """A fault as the delivery will use it, and its file's digest if it came as one.
+
+    The file is copied, once: what its author changes later must not change a delivery that is under way.
+    """
+    if fault is None or fault in known_faults():
+        return fault, None
+    path, _, kind = fault.rpartition(":")
+    copy = folder / "fault.py"
+    if not copy.exists():
+        write_whole(copy, Path(path).read_bytes())
+    return f"{copy}:{kind}", file_digest(copy)

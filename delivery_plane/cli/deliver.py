@@ -1,6 +1,7 @@
 """`deliver` and `demo`: start deliveries, follow them, report."""
 
 import asyncio
+import re
 import secrets
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,13 @@ from workflows.runtime import Runtime, reconcile, runtime
 
 REFRESH_SECONDS = 0.4
 
-Fault = Annotated[str | None, Parameter(help="Plant a fault that the seat does not know of.")]
+Fault = Annotated[
+    str | None,
+    Parameter(
+        help="Plant a fault that the seat does not know of: its name, or FILE.py:Name for one of your own."
+    ),
+]
+_LETTERS = re.compile("[^a-z0-9]+")
 
 
 def order(
@@ -49,12 +56,13 @@ def order(
         seat, fault = "reference", seat
     if seat not in SEATS:
         raise BadInput(f"no seat {seat!r}; there are: {', '.join([*SEATS, *known_faults()])}")
+    fault = _located(fault)
     check_fault(fault)
     if base is not None and not usable(base / "config.json", "--base").is_file():
         raise BadInput(f"--base {base}: no model there (no config.json); give the folder of a causal LM")
     check_data(loaded)
     settings, _ = open_home()
-    name = f"{loaded.name}-{fault or seat}"[:50].rstrip("-")
+    name = f"{loaded.name}-{_LETTERS.sub('-', (fault or seat).rpartition('/')[2].lower())}"[:50].rstrip("-")
     try:
         return DeliverySpec(
             delivery_id=delivery_id or f"{name}-{secrets.token_hex(3)}",
@@ -72,6 +80,14 @@ def order(
         )
     except ValidationError as error:
         raise BadInput(f"order: {problems(error)}") from None
+
+
+def _located(fault: str | None) -> str | None:
+    """A fault of one's own by the absolute path of its file: those that run it work in other folders."""
+    path, separator, kind = (fault or "").rpartition(":")
+    if not separator or not path.endswith(".py"):
+        return fault
+    return f"{usable(Path(path), '--fault').absolute()}:{kind}"
 
 
 def _opened(settings: Settings, home: Home) -> Platform:

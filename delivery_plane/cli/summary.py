@@ -19,6 +19,7 @@ from delivery_plane.facts import (
     GateDecided,
     JobEnded,
     JobStarted,
+    PreflightChecked,
 )
 from delivery_plane.record import Record
 
@@ -53,6 +54,15 @@ def summarise(delivery_id: str, record: Record, verification: Verification) -> d
         "stages": stages(record),
         "acceptance": _acceptance(acceptance.value.model_dump(mode="json")) if acceptance else None,
         "flags": [_flag(fact.value) for fact in record.facts(FlagRaised)],
+        "preflights": [
+            {
+                "attempt": fact.attempt,
+                "checks": len(fact.value.checks),
+                "failed": [check.model_dump(exclude={"passed"}) for check in fact.value.failed],
+                "seconds": fact.value.seconds,
+            }
+            for fact in record.facts(PreflightChecked)
+        ],
         "jobs": _jobs(record),
         "meters": meter.used(record).model_dump(),
         "budget": order.budget.model_dump(),
@@ -144,7 +154,14 @@ def _jobs(record: Record) -> list[dict[str, Any]]:
             "strategy": started[job.job_id].strategy.model_dump(mode="json"),
             "status": job.status,
             "steps": job.steps,
+            "parent": started[job.job_id].parent,
             "tokens": job.tokens,
+            "supervised_tokens": job.supervised_tokens,
+            "consumed_rows": job.consumed_rows,
+            "distinct_rows": job.distinct_rows,
+            "rollouts": job.rollouts,
+            "policy_versions": job.policy_versions,
+            "generated_tokens": job.generated_tokens,
             "usd": job.usd,
             "gpu_seconds": job.gpu_seconds,
             "train_loss_first": job.train_loss_first,
@@ -184,6 +201,7 @@ def scorecard(summary: dict[str, Any]) -> RenderableType:
     last = {stage["name"]: stage["status"] for stage in summary["stages"]}
     lines = [
         f"{sum(status == 'passed' for status in last.values())} of {len(STAGES)} stages passed",
+        *_preflight_lines(summary),
         *_acceptance_line(summary),
         *(
             f"flag at step {flag['step']} ({flag['budget_fraction']:.0%} of the run): uplift at most"
@@ -201,6 +219,16 @@ def scorecard(summary: dict[str, Any]) -> RenderableType:
         title_align="left",
         expand=False,
     )
+
+
+def _preflight_lines(summary: dict[str, Any]) -> list[str]:
+    """What the latest preflight found wrong: each line says what to change."""
+    latest = summary["preflights"][-1:]
+    return [
+        f"preflight {tried['attempt']}: {check['name'].replace('_', ' ')}: {check['message']}; change {check['field']}"
+        for tried in latest
+        for check in tried["failed"]
+    ]
 
 
 def _acceptance_line(summary: dict[str, Any]) -> list[str]:

@@ -43,6 +43,11 @@ class ModelRef(Frozen):
     parents: tuple[Path, ...] = ()
     checkpoint_path: Path | None = None
 
+    @property
+    def checkpoints(self) -> tuple[Path, ...]:
+        """Every checkpoint to apply to the base, in order."""
+        return (*self.parents, self.checkpoint_path) if self.checkpoint_path else self.parents
+
 
 class JobSpec(Hyperparameters):
     """One training job, complete. `digest` covers what determines its result, not where files lie."""

@@ -112,9 +112,16 @@ def _version_2(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 UPCASTS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
-    ("job_started", 1): _version_2,
-    ("probe_observed", 1): _version_2,
-    ("job_ended", 1): _version_2,
+    (kind, 1): _version_2
+    for kind in (
+        "data_selected",
+        "plan_checked",
+        "config_rendered",
+        "job_started",
+        "probe_observed",
+        "job_ended",
+        "fault_planted",
+    )
 }
 """(kind, version) to a function that returns the same fact one version later."""
 

@@ -27,20 +27,22 @@ class DataSelected(FactBase):
     """The training set that the plan's selectors leave, and what is still wrong with it."""
 
     kind: Literal["data_selected"] = "data_selected"
-    v: Literal[1] = 1
+    v: Literal[2] = 2
     rows_in: int
     rows_out: int
     removed: dict[str, int]
     """Rows each selector took out, by its position and name."""
     dataset_digest: str
     remaining: dict[IssueKind, RowSet]
+    preference_rows: int = 0
+    """Selected rows that hold a rejected answer beside the right one."""
 
 
 class PlanChecked(FactBase):
     """The plan as far as the platform can check it without running it."""
 
     kind: Literal["plan_checked"] = "plan_checked"
-    v: Literal[1] = 1
+    v: Literal[2] = 2
     base: str
     base_digest: str | None
     """None: no such base on offer."""
@@ -51,13 +53,18 @@ class PlanChecked(FactBase):
     dev_evaluations_planned: int
     dev_evaluations_left: int
     selection_split: str
+    parent: str = "base"
+    parent_known: bool = True
+    """Whether training would start from the base or from a job that ended with a checkpoint."""
+    rows_for_objective: int | None = None
+    """Selected rows that the objective can train on; None: not counted."""
 
 
 class ConfigRendered(FactBase):
     """Real rows rendered with the job's template and mask, and what would train."""
 
     kind: Literal["config_rendered"] = "config_rendered"
-    v: Literal[1] = 1
+    v: Literal[2] = 2
     job_digest: str
     recipe: Recipe = "sft"
     mechanism: Literal["full", "lora"]
@@ -84,7 +91,7 @@ class ConfigRendered(FactBase):
     epochs: float
     planned_tokens: int
     seconds_per_step: float
-    """Measured on this machine: one forward and backward pass of one full batch, median of 3."""
+    """Measured on this machine: one optimizer step on a full batch, sampling included, median of 3."""
 
 
 class PreflightCheck(Frozen):

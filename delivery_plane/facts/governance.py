@@ -53,10 +53,12 @@ class FaultPlanted(FactBase):
     """Which fault the platform was told to plant. Kept from rules, detector and seat."""
 
     kind: Literal["fault_planted"] = "fault_planted"
-    v: Literal[1] = 1
+    v: Literal[2] = 2
     visibility: ClassVar[Visibility] = Visibility.OPERATOR
     for_oracle: ClassVar[bool] = False
     fault: str
+    digest: str | None = None
+    """Of the file of a fault from outside the package; None for one that ships with it."""
 
 
 class StageOpened(FactBase):

@@ -97,7 +97,7 @@ class ProbeObserved(FactBase):
     wins: int
     losses: int
     parameter_delta_norm: float
-    """Euclidean norm of the change from the base's weights (adapter product included)."""
+    """Euclidean norm of the change from the weights the job started from (adapter product included)."""
     tokens: int
     """Trained so far, prompt and answer."""
     supervised_tokens: int

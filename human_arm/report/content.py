@@ -25,6 +25,7 @@ from delivery_plane.facts import (
     JobEnded,
     JobStarted,
     PlantedTruth,
+    PreflightChecked,
     ProbeObserved,
     ScheduleQuoted,
 )
@@ -71,6 +72,37 @@ class Job:
         return max(start.value.steps for start in self.starts)
 
     @property
+    def seen(self) -> list[str]:
+        """What the probes say besides their curves: answers generated, rows consumed, answers sampled and rewarded."""
+        lines = []
+        generated = [probe.value for probe in self.probes if probe.value.generated_items]
+        if generated:
+            last = generated[-1]
+            lines.append(
+                f"Generated greedily at step {last.step}: {last.generated_correct} of {last.generated_items} held-out "
+                f"answers right; {last.end_of_turn_share or 0:.0%} ended their turn, "
+                f"{last.generated_tokens_mean or 0:.1f} tokens on average."
+            )
+        newest = self.probes[-1].value
+        if newest.consumed_rows:
+            lines.append(
+                f"Trained on {newest.consumed_rows} rows, {newest.distinct_rows} of them different, "
+                f"{newest.supervised_tokens} of {newest.tokens} tokens supervised."
+            )
+        if policy := newest.policy:
+            lines.append(
+                f"{policy.rollouts} answers sampled from {policy.policy_versions} versions of the policy; lately they "
+                f"earned {_number(policy.reward_mean)} on average (standard deviation {_number(policy.reward_std)}), "
+                f"and {_share(policy.zero_std_share)} of groups earned all the same."
+            )
+        if preference := newest.preference:
+            lines.append(
+                f"Of pairs seen lately the better answer gained more in {_share(preference.accuracy)}; margin "
+                f"{_number(preference.margin)}, change of the better answer {_number(preference.chosen_shift)} nats."
+            )
+        return lines
+
+    @property
     def marks(self) -> list[Mark]:
         """Flags and resumes. A lone flag says what was done, several are numbered as in the table."""
         lone = len(self.flags) == 1
@@ -112,6 +144,14 @@ class Gate:
     opened: Cited[GateOpened]
     decided: Cited[GateDecided] | None
     refused: list[Cited[GateDecisionRefused]]
+
+
+def _number(value: float | None) -> str:
+    return "nothing that was measured" if value is None else f"{value:.3f}"
+
+
+def _share(value: float | None) -> str:
+    return "an unmeasured share" if value is None else f"{value:.0%}"
 
 
 def readable(entries: Sequence[Entry]) -> tuple[list[Entry], list[int]]:
@@ -224,6 +264,11 @@ class Content:
             )
             for job_id, found in starts.items()
         ]
+
+    @cached_property
+    def preflights(self) -> list[Cited[PreflightChecked]]:
+        """Every configuration tried out, in order."""
+        return self.record.facts(PreflightChecked)
 
     @cached_property
     def looks(self) -> list[Cited[CandidateEvaluated]]:

@@ -2,9 +2,9 @@
 
 from delivery_plane.claims import ConfigClaim, PlanClaim
 from delivery_plane.delivery import StageName
-from delivery_plane.facts import ConfigRendered
+from delivery_plane.facts import ConfigRendered, PreflightChecked
 from delivery_plane.record import Record
-from oracle.rules.rule import Reading, Rule, Visit, claimed, in_force, measured, passed_if
+from oracle.rules.rule import Reading, Rule, Visit, claimed, in_force, listed, measured, passed_if
 
 EPOCHS_TOLERANCE_SHARE = 0.01
 """Source: a last batch that is not full, and epochs printed with few decimals, differ by less."""
@@ -73,11 +73,17 @@ def _plan(record: Record, visit: Visit) -> Reading:
     claim, rendered = claimed(record, visit, ConfigClaim), measured(record, visit, ConfigRendered)
     plan = in_force(record, PlanClaim)
     wants_lora = plan.value.mechanism == "lora"
+    same_recipe = rendered.value.recipe == plan.value.objective
+    recipes = (
+        "" if same_recipe else f"; plan says {plan.value.objective}, the recipe is {rendered.value.recipe}"
+    )
     return passed_if(
-        rendered.value.mechanism == plan.value.mechanism and (claim.value.lora is not None) == wants_lora,
+        same_recipe
+        and rendered.value.mechanism == plan.value.mechanism
+        and (claim.value.lora is not None) == wants_lora,
         f"plan says {plan.value.mechanism}, the rendered job is {rendered.value.mechanism}, "
         f"{f'rank {claim.value.lora.rank}' if claim.value.lora else 'no'} adapter settings claimed, "
-        f"{rendered.value.adapted_modules} modules adapted",
+        f"{rendered.value.adapted_modules} modules adapted{recipes}",
         claim,
         rendered,
         plan,
@@ -99,6 +105,19 @@ def _steps(record: Record, visit: Visit) -> Reading:
         f"{epochs_rows:.0f} rows; the job {'is' if as_claimed else 'is not'} the one claimed",
         claim,
         rendered,
+    )
+
+
+def _preflight(record: Record, visit: Visit) -> Reading:
+    rendered = measured(record, visit, ConfigRendered)
+    checked = measured(record, visit, PreflightChecked)
+    fact = checked.value
+    wrong = listed(f"{check.name} (change {check.field}): {check.message}" for check in fact.failed)
+    return passed_if(
+        bool(fact.checks) and not fact.failed and fact.job_digest == rendered.value.job_digest,
+        f"{len(fact.checks) - len(fact.failed)} of {len(fact.checks)} checks held; failed: {wrong}",
+        rendered,
+        checked,
     )
 
 
@@ -147,8 +166,8 @@ RULES: tuple[Rule, ...] = (
         name="config.config_trains_the_plan",
         stage=StageName.CONFIG,
         blocking=False,
-        asks="Is the mechanism the plan's, with adapter settings exactly when it needs them?",
-        flips="The rendered mechanism is not the plan's, or adapter settings are missing or unneeded.",
+        asks="Are recipe and mechanism the plan's, with adapter settings exactly when it needs them?",
+        flips="The rendered recipe or mechanism is not the plan's, or adapter settings are missing or unneeded.",
         read=_plan,
     ),
     Rule(
@@ -158,5 +177,14 @@ RULES: tuple[Rule, ...] = (
         asks="Do steps times batch give the rows and epochs, with the numbers claimed?",
         flips="Steps, batch or row length are not those claimed, or do not give the epochs.",
         read=_steps,
+    ),
+    Rule(
+        name="config.preflight_holds",
+        stage=StageName.CONFIG,
+        blocking=False,
+        asks="Does the job, tried out on a few rows before anything is metered, do what it is meant to?",
+        flips="One check of the preflight fails, or what was tried is not the job that was rendered.",
+        read=_preflight,
+        since="0.3.0",
     ),
 )

@@ -92,6 +92,33 @@ def _apart(record: Record, visit: Visit) -> Reading:
     )
 
 
+def _parent(record: Record, visit: Visit) -> Reading:
+    claim, checked = claimed(record, visit, PlanClaim), measured(record, visit, PlanChecked)
+    fact = checked.value
+    return passed_if(
+        fact.parent_known and fact.parent == claim.value.parent,
+        f"attempt {visit.attempt} trains from `{fact.parent}`, which {'is' if fact.parent_known else 'is not'} the "
+        "base or a job of this delivery that ended with a checkpoint",
+        claim,
+        checked,
+    )
+
+
+def _rows_fit(record: Record, visit: Visit) -> Reading:
+    claim, checked = claimed(record, visit, PlanClaim), measured(record, visit, PlanChecked)
+    selected = measured(record, visit, DataSelected)
+    usable = checked.value.rows_for_objective
+    if usable is None:
+        raise Absent("rows for the objective were not counted", of_visit=True)
+    return passed_if(
+        usable > 0,
+        f"{usable} of {selected.value.rows_out} selected rows can serve the objective {claim.value.objective}",
+        claim,
+        checked,
+        selected,
+    )
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         name="plan.base_is_on_offer",
@@ -148,5 +175,23 @@ RULES: tuple[Rule, ...] = (
         asks="Are candidates chosen on the dev split, with a planned number of looks that the budget allows?",
         flips="Selection happens on another split, or no look or more looks than are left are planned.",
         read=_apart,
+    ),
+    Rule(
+        name="plan.parent_is_known",
+        stage=StageName.PLAN,
+        blocking=False,
+        asks="Does training start from the base, or from a job of this delivery that left a checkpoint?",
+        flips="The parent named is neither.",
+        read=_parent,
+        since="0.3.0",
+    ),
+    Rule(
+        name="plan.rows_fit_the_objective",
+        stage=StageName.PLAN,
+        blocking=False,
+        asks="Can the objective train on the rows that were selected?",
+        flips="No selected row has what the objective needs: a preference needs a rejected answer.",
+        read=_rows_fit,
+        since="0.3.0",
     ),
 )

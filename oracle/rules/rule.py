@@ -40,6 +40,8 @@ class Rule:
     flips: str
     """What change of facts turns a pass into a failure."""
     read: Callable[[Record, Visit], Reading]
+    since: str = "0.1.0"
+    """The release that brought it. A delivery is judged by the rules of the release it was opened under."""
 
 
 class Absent(Exception):

@@ -3,7 +3,10 @@
 A visit in which the seat claims `stop` fails `train.job_started`; the other rules then have no job to read.
 """
 
-from delivery_plane.claims import TrainClaim
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from delivery_plane.claims import PlanClaim, TrainClaim
 from delivery_plane.delivery import GateDecision, GateKind, StageName
 from delivery_plane.facts import (
     BudgetReserved,
@@ -19,8 +22,21 @@ from delivery_plane.facts import (
     JobStarted,
     ProbeObserved,
 )
+from delivery_plane.hyperparameters import Recipe
 from delivery_plane.record import Cited, Record
-from oracle.rules.rule import Absent, Reading, Rule, Visit, claimed, known, listed, measured, passed_if
+from oracle.rules.rule import (
+    Absent,
+    Reading,
+    Rule,
+    Visit,
+    claimed,
+    in_force,
+    known,
+    listed,
+    measured,
+    passed_if,
+)
+from oracle.strategy import state_of
 
 BUDGET_ROUNDING = 1e-9
 """Share: sums of floats that equal the budget on paper are not above it. Source: `Amounts.exceeding`."""
@@ -199,6 +215,32 @@ def _configured(record: Record, visit: Visit) -> Reading:
     )
 
 
+OBJECTIVES: Mapping[Recipe, tuple[str, ...]] = MappingProxyType(
+    {"sft": ("SFT", "CPT", "RFT"), "dpo": ("PREF",), "grpo": ("ONLINE_RL",)}
+)
+"""What a planned objective may turn out to be. Likelihood on prompts too, or on rows a model wrote, is still tuning on
+rows: which of them it was is the strategy's name, not a broken plan."""
+
+
+def _strategy(record: Record, visit: Visit) -> Reading:
+    started, ended = _end(record, visit)
+    plan = in_force(record, PlanClaim)
+    try:
+        state = state_of(record, started.value.job_id)
+    except LookupError as missing:
+        raise Absent(str(missing), of_visit=True) from None
+    wanted = OBJECTIVES[plan.value.objective]
+    mechanism = {"lora": "adapter", "full": "full"}[plan.value.mechanism]
+    reading = passed_if(
+        state.objective in wanted and state.mechanism == mechanism,
+        f"by its facts the job of {ended.value.steps} steps was {state.objective} by {state.mechanism} on "
+        f"{state.data} data, lineage {' > '.join(state.lineage)}; planned was "
+        f"{plan.value.objective} by {plan.value.mechanism}",
+        plan,
+    )
+    return Reading(reading.status, reading.message, tuple(sorted({*reading.entries, *state.entries})))
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         name="train.job_started",
@@ -263,5 +305,14 @@ RULES: tuple[Rule, ...] = (
         asks="Is the job that ran the one that was rendered and quoted?",
         flips="The job's digest is not the one recorded at config.",
         read=_configured,
+    ),
+    Rule(
+        name="train.facts_bear_out_the_plan",
+        stage=StageName.TRAIN,
+        blocking=False,
+        asks="Was the job, by what the platform saw it do, the objective and mechanism that were planned?",
+        flips="Its facts show another objective or mechanism, or leave it unknown.",
+        read=_strategy,
+        since="0.3.0",
     ),
 )

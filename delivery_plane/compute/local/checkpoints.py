@@ -13,7 +13,10 @@ MARKER = "complete.json"
 KEPT = 2
 """The ledger may be one checkpoint behind the disk, never more: the trainer waits at each probe."""
 
-NEEDED = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
+USED = "used.json"
+"""What the job was trained on by then; the rest of a checkpoint is the training library's."""
+
+NEEDED = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", USED)
 """A trainer that finds one of these missing starts it afresh without a word, and the run is another run."""
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors")

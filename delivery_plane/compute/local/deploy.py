@@ -64,7 +64,13 @@ class _Endpoint:
 
 
 def roll_out(
-    model: Path, stable: Path, plan: DeployClaim, items: Path, logs: Path, device_name: str
+    model: Path,
+    stable: Path,
+    plan: DeployClaim,
+    items: Path,
+    logs: Path,
+    fault: str | None,
+    device_name: str,
 ) -> DeploymentObserved:
     """Serve `model` beside `stable`, walk the plan's shares until a limit is crossed, and roll back.
 
@@ -85,7 +91,7 @@ def roll_out(
     with Child(
         "serving",
         "delivery_plane.compute.local.serve:run",
-        (model, stable, token, device_name),
+        (model, stable, token, fault, device_name),
         log_path(logs, "serving"),
         streams=True,
     ) as child:

@@ -97,18 +97,19 @@ def tensor_digests(folder: Path) -> dict[str, str]:
 
 
 def reference_digest(model: ModelRef) -> str:
-    """Digest of a model reference without loading it: its tensors, or base and adapter together."""
-    base = model_digest(model.base_path)
-    if model.checkpoint_path is None:
-        return base
-    weights = weights_digest(model.checkpoint_path)
-    config = model.checkpoint_path / ADAPTER_CONFIG
-    if not config.exists():
-        return weights
-    fields = json.loads(config.read_text(encoding="utf-8"))
-    # What scales the product; the rest of the file holds a local path, which must not change the digest.
-    shape = {name: fields.get(name) for name in ("r", "lora_alpha", "use_rslora", "fan_in_fan_out")}
-    return combined({"base": base, "adapter": weights, "shape": sha256(canonical(shape))})
+    """Digest of a model reference without loading it: its tensors, or what adapters stand on and they together."""
+    digest = model_digest(model.base_path)
+    for checkpoint in model.checkpoints:
+        weights = weights_digest(checkpoint)
+        config = checkpoint / ADAPTER_CONFIG
+        if not config.exists():
+            digest = weights
+            continue
+        fields = json.loads(config.read_text(encoding="utf-8"))
+        # What scales the product; the rest of the file holds a local path, which must not change the digest.
+        shape = {name: fields.get(name) for name in ("r", "lora_alpha", "use_rslora", "fan_in_fan_out")}
+        digest = combined({"base": digest, "adapter": weights, "shape": sha256(canonical(shape))})
+    return digest
 
 
 def tokenizer_digest(folder: Path) -> str:

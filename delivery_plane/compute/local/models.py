@@ -43,16 +43,23 @@ def load_base(base: Path, device: torch.device) -> Any:
 
 
 def load_model(model: ModelRef, device: torch.device) -> Any:
-    """A base, a base with an adapter beside it (not merged), or full weights in the base's configuration."""
+    """A base with its checkpoints applied in order: full weights replace it, adapters are merged, the last is not."""
     refuse_unsafe(model.base_path)
-    if model.checkpoint_path is None:
-        return load_base(model.base_path, device)
-    if not (model.checkpoint_path / ADAPTER_CONFIG).exists():
-        return _load(model.checkpoint_path, model.base_path).to(device)
-    adapted = PeftModel.from_pretrained(
-        _load(model.base_path, model.base_path), model.checkpoint_path, local_files_only=True
-    )
-    return adapted.to(device).eval()
+    weights, adapters = model.base_path, list[Path]()
+    for checkpoint in model.checkpoints:
+        if (checkpoint / ADAPTER_CONFIG).exists():
+            adapters.append(checkpoint)
+        else:
+            weights, adapters = checkpoint, []
+    loaded = _load(weights, model.base_path)
+    for adapter in adapters:
+        loaded = PeftModel.from_pretrained(merged(loaded), adapter, local_files_only=True)
+    return loaded.to(device).eval()
+
+
+def merged(model: Any) -> Any:
+    """The model with its adapter, if it has one, in its weights, which an adapter froze."""
+    return model.merge_and_unload().requires_grad_(True).eval() if isinstance(model, PeftModel) else model
 
 
 def context_tokens(model: Any) -> int:
@@ -65,8 +72,22 @@ def greedy(model: Any, tokenizer: Any, input_ids: Any, attention_mask: Any, max_
 
     `input_ids` and `attention_mask` are (batch, prompt tokens), padded on the left.
     """
+    return _decoded(model, tokenizer, input_ids, attention_mask, max_new_tokens, {"do_sample": False})
+
+
+def sampled(
+    model: Any, tokenizer: Any, input_ids: Any, attention_mask: Any, max_new_tokens: int, temperature: float
+) -> Any:
+    """As `greedy`, drawn from the model's whole distribution at a temperature, with torch's own generator."""
+    how = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+    return _decoded(model, tokenizer, input_ids, attention_mask, max_new_tokens, how)
+
+
+def _decoded(
+    model: Any, tokenizer: Any, input_ids: Any, attention_mask: Any, max_new_tokens: int, how: dict[str, Any]
+) -> Any:
     settings = GenerationConfig(
-        do_sample=False,
+        **how,
         max_new_tokens=max_new_tokens,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

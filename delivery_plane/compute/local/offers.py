@@ -14,11 +14,11 @@ from delivery_plane.rows import read_rows
 START_SECONDS = 3.0
 """Load, tokenise and build the trainer in a process whose libraries are loaded already."""
 
-STEP_FACTOR = 1.3
-"""The trainer's step over a bare forward and backward pass: optimizer, clipping, bookkeeping, checkpoints."""
+STEP_FACTOR = 1.15
+"""A whole run over its steps as timed: drawing batches, bookkeeping, checkpoints."""
 
 PROBE_FACTOR = 0.4
-"""A forward pass over a row against forward and backward."""
+"""A forward pass over a row against a step of training on it."""
 
 SECOND_PROCESS_FACTOR = 2.0
 """Two processes on this machine took 0.29 s per step where one took 0.145 s: they share what one can use."""
@@ -73,11 +73,13 @@ def offers(
 
 
 def memory_needed_bytes(job: JobSpec, rendered: ConfigRendered) -> int:
-    """Weights, gradients, optimizer, the remembered base and one batch's activations, in float32."""
+    """Weights, gradients, optimizer, copies of the start and one pass's activations, in float32."""
     shape = _shape(job.base_path)
-    tokens = job.batch_rows * min(rendered.longest_row_tokens, job.max_tokens_per_row)
+    row = job.max_tokens_per_row if job.packing else min(rendered.longest_row_tokens, job.max_tokens_per_row)
+    tokens = job.batch_rows // job.accumulation * row * (2 if job.dpo else 1)
     per_token = ACTIVATION_FLOATS_PER_UNIT * shape["layers"] * shape["hidden"] + 4 * shape["vocabulary"]
-    kept = rendered.total_parameters if job.lora is None else 0
+    copies = 1 + bool(job.dpo or (job.grpo and job.grpo.beta))
+    kept = copies * rendered.total_parameters if job.lora is None else 0
     floats = rendered.total_parameters + kept + 3 * rendered.trainable_parameters + tokens * per_token
     return LIBRARY_BYTES + 4 * floats
 

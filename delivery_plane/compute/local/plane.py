@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from delivery_plane.claims import DeployClaim
-from delivery_plane.compute.faults import check_fault
+from delivery_plane.compute.faults import check_fault, fault_digest
 from delivery_plane.compute.local.children import Child, call_in_child
-from delivery_plane.compute.local.decoding import code_version, decoding_digest
+from delivery_plane.compute.local.decoding import asked, code_version, decoding_digest
 from delivery_plane.compute.local.deploy import roll_out
 from delivery_plane.compute.local.digests import file_digest, reference_digest, tokenizer_digest
 from delivery_plane.compute.local.machine import Device, resolve_device
@@ -96,22 +96,28 @@ class LocalPlane:
     def evaluate(
         self, model: ModelRef, suite: Suite, cached: bool = False, fault: str | None = None
     ) -> Scored:
-        """See ComputePlane. A reused result is equal in every field, device seconds included."""
-        stored = self._stored(model, suite) if cached else None
-        if stored is not None and stored.exists():
-            with attributed(ComputeFault, f"{stored}: stored evaluation"):
-                return Scored.model_validate_json(stored.read_bytes())
-        scored: Scored = self._call("evaluation", "evaluate:score", model, suite, self._device)
+        """See ComputePlane. A reused result is equal in every field, device seconds included.
+
+        Raises BadInput for an unknown fault, and for a suite that asks what is not there.
+        """
+        check_fault(fault)
+        asked(suite)
+        stored = self._stored(model, suite, fault) if cached else None
+        if stored is not None and (kept := _kept(stored)):
+            return kept
+        scored: Scored = self._call("evaluation", "evaluate:score", model, suite, fault, self._device)
         if stored is not None:
             stored.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(stored, scored.model_dump_json().encode())
+            data = scored.model_dump_json().encode()
+            write_whole(stored, f"{sha256(data)}\n".encode() + data)
         return scored
 
     def register(self, model: ModelRef, out: Path, items: Path, fault: str | None = None) -> Registration:
-        """See ComputePlane."""
+        """See ComputePlane. Raises BadInput for an unknown fault."""
+        check_fault(fault)
         with tempfile.TemporaryDirectory(prefix="logits-") as folder:
             logits = Path(folder) / "logits.safetensors"
-            written = self._call("saving", "register:write", model, out, items, logits, self._device)
+            written = self._call("saving", "register:write", model, out, items, logits, fault, self._device)
             return self._call(
                 "loading again", "register:read_back", model, out, items, logits, written, self._device
             )
@@ -119,8 +125,9 @@ class LocalPlane:
     def deploy(
         self, model: Path, stable: Path, plan: DeployClaim, items: Path, fault: str | None = None
     ) -> DeploymentObserved:
-        """See ComputePlane."""
-        return roll_out(model, stable, plan, items, self._logs, self._device)
+        """See ComputePlane. Raises BadInput for an unknown fault."""
+        check_fault(fault)
+        return roll_out(model, stable, plan, items, self._logs, fault, self._device)
 
     def _call(self, what: str, function: str, *args: object) -> Any:
         return call_in_child(what, f"{_PACKAGE}.{function}", *args, logs=self._logs)
@@ -128,11 +135,12 @@ class LocalPlane:
     def _for(self, job: JobSpec) -> Literal["cpu", "cuda"]:
         return self._device if job.device == "auto" else job.device
 
-    def _stored(self, model: ModelRef, suite: Suite) -> Path:
+    def _stored(self, model: ModelRef, suite: Suite, fault: str | None) -> Path:
         """Where an evaluation is kept: named by everything that determines it."""
         with attributed(ComputeFault, "reading what is to be evaluated"):
             named_by = {
                 "model": reference_digest(model),
+                "config": file_digest(model.base_path / "config.json"),
                 "items": file_digest(suite.items),
                 "metric": suite.metric,
                 "indices": suite.indices,
@@ -140,5 +148,15 @@ class LocalPlane:
                 "decoding": decoding_digest(),
                 "code": code_version(),
                 "device": self._device,
+                "fault": [fault, fault_digest(fault)],
             }
         return self._cache / "evaluations" / f"{sha256(canonical(named_by))}.json"
+
+
+def _kept(stored: Path) -> Scored | None:
+    """The evaluation in a file; None when there is none, or not as it was written."""
+    with attributed(ComputeFault, f"{stored}: stored evaluation"):
+        if not stored.exists():
+            return None
+        digest, _, data = stored.read_bytes().partition(b"\n")
+    return Scored.model_validate_json(data) if digest == sha256(data).encode() else None

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from delivery_plane.compute.faults import planted
 from delivery_plane.compute.local.digests import (
     TEMPLATE_FILE,
     TOKENIZER_FILES,
@@ -19,7 +20,7 @@ from delivery_plane.compute.local.digests import (
     tensor_digests,
     weights_digest,
 )
-from delivery_plane.compute.local.models import load_model, load_tokenizer, use_device
+from delivery_plane.compute.local.models import load_model, load_tokenizer, merged, use_device
 from delivery_plane.compute.local.tokens import left_padded, serving_prompts
 from delivery_plane.compute.plane import ModelRef, Registration
 from delivery_plane.delivery import LARGEST_NUMBER
@@ -34,17 +35,21 @@ LEFT_BEHIND = ("generation_config.json", "README.md")
 """A base's decoding settings are not delivered: decoding belongs to whoever serves or evaluates."""
 
 
-def write(model: ModelRef, out: Path, items: Path, logits: Path, device_name: str) -> tuple[str | None, bool]:
+def write(
+    model: ModelRef, out: Path, items: Path, logits: Path, fault_name: str | None, device_name: str
+) -> tuple[str | None, bool]:
     """Write the deliverable to `out`, whole or not at all, and the logits it was saved with to `logits`.
 
     Returns the checkpoint's digest as it is now, and whether all weights are finite.
     """
     device = use_device(device_name)
+    fault = planted(fault_name, 0)
     loaded = load_model(model, device)
+    if model.checkpoints:
+        loaded = fault.load(loaded)
     batch = _batch(model.base_path, items, loaded)
     as_trained = _logits(loaded, batch)
-    if hasattr(loaded, "merge_and_unload"):
-        loaded = loaded.merge_and_unload().eval()
+    loaded = fault.merge(merged(loaded))
     finite = all(bool(torch.isfinite(value).all()) for value in loaded.parameters())
     save_file({"as_trained": as_trained, "merged": _logits(loaded, batch)}, logits)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +107,7 @@ def read_back(
 
 def _fill(folder: Path, model: ModelRef, loaded: Any) -> None:
     base = model.base_path
-    if model.checkpoint_path is None:
+    if not model.checkpoints:
         for path in [
             *base.glob("*.safetensors"),
             *base.glob("*.safetensors.index.json"),

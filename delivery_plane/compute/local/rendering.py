@@ -1,21 +1,29 @@
-"""What a job would train on, measured before it runs: real rows, real masks, a real batch. Trains nothing."""
+"""What a job would train on, measured before it runs: real rows, real masks, a real step. Keeps no weights."""
 
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from peft.tuners.lora import LoraLayer
+from transformers import TrainerCallback
 
-from delivery_plane.compute.local.models import context_tokens, load_base, load_tokenizer, use_device
-from delivery_plane.compute.local.tokens import RenderedRow, render, serving_prompts
+from delivery_plane.compute.environments import MAX_TURNS
+from delivery_plane.compute.faults.fault import Fault
+from delivery_plane.compute.local.models import context_tokens, load_tokenizer, use_device
+from delivery_plane.compute.local.tokens import RenderedRow, render, serving_prompts, worse
 from delivery_plane.compute.plane import JobSpec
-from delivery_plane.compute.recipes.sft import LeftPadded, adapted, supervised_loss
+from delivery_plane.compute.recipes.build import build_trainer, start_model
+from delivery_plane.compute.recipes.rows import usable
 from delivery_plane.entry import canonical, sha256
 from delivery_plane.facts import ConfigRendered
 from delivery_plane.rows import read_rows
+from delivery_plane.scenario import Row
 
 ROWS_RENDERED = 5000
 """Up to this many rows all are rendered; of more, a fixed random sample of as many."""
@@ -26,52 +34,71 @@ ROWS_COMPARED = 256
 ROWS_TIMED = 64
 """A larger batch is timed on this many rows and scaled."""
 
+STEPS_TIMED = 4
+"""Of which the first, which sets things up, does not count."""
+
+SEQUENCE_ROWS = 8
+"""Rows drawn for each packed sequence that is timed."""
+
+
+@dataclass(frozen=True)
+class _Count:
+    """Of the rendered rows: tokens after cutting, sequences by what is wrong with them."""
+
+    tokens: int
+    prompt_tokens: int
+    supervised_tokens: int
+    supervised_prompt_tokens: int
+    end_of_turn_supervised_share: float
+    rows_without_answer: int
+    truncated_rows: int
+    longest_row_tokens: int
+
 
 def render_job(job: JobSpec, device_name: str) -> ConfigRendered:
-    """Count what `job` would train on and time one batch.
+    """Count what `job` would train on and time one step.
 
     Every count from `prompt_tokens` to `longest_row_tokens` is over the same `rendered_rows` rows; token
-    counts are after truncation, `longest_row_tokens` is before.
+    counts are after truncation, `longest_row_tokens` is before. Of a preference both sides are counted; answers
+    that are still to be sampled, at their greatest length.
     """
     device = use_device(device_name)
     tokenizer = load_tokenizer(job.base_path)
     rows = read_rows(job.dataset_path)
     sample = rows if len(rows) <= ROWS_RENDERED else random.Random(job.seed).sample(rows, ROWS_RENDERED)
-    whole = render(tokenizer, sample)
-    cut = [row.cut(job.max_tokens_per_row) for row in whole]
-    supervised = [[label >= 0 for label in row.labels(job.masking)] for row in cut]
-    compared = range(min(ROWS_COMPARED, len(sample)))
-    served = serving_prompts(tokenizer, [sample[i]["prompt"] for i in compared])
+    compared = sample[:ROWS_COMPARED]
+    served = serving_prompts(tokenizer, [row["prompt"] for row in compared])
     # A row must begin with what will be served, wherever its template begins to mark the answer.
-    trained = [whole[i].ids[: len(served[i])] for i in compared]
-    model = load_base(job.base_path, device)
+    trained = [
+        row.ids[: len(prompt)] for row, prompt in zip(render(tokenizer, compared), served, strict=True)
+    ]
+    count = _count_sampled(job, tokenizer, sample) if job.grpo else _count_given(job, tokenizer, sample)
+    model = start_model(job, device)
     total, trainable, adapters = _parameters(model), 0, 0
-    adapts = _adaptable(job, model)
-    if adapts:
-        model = adapted(job, model)
+    context = context_tokens(model)
+    if _adaptable(job, model):
+        timed = job if count.supervised_tokens else job.model_copy(update={"dpo": None, "grpo": None})
+        model, seconds_per_step = _steps_taken(timed, model, tokenizer, sample)
         total, trainable = _parameters(model), _parameters(model, trainable_only=True)
         adapters = sum(isinstance(module, LoraLayer) for module in model.modules())
-    tokens = sum(len(row.ids) for row in cut)
+    else:
+        plain = job.model_copy(update={"dpo": None, "grpo": None, "lora": None, "mechanism": "full"})
+        _, seconds_per_step = _steps_taken(plain, model, tokenizer, sample)
     return ConfigRendered(
         job_digest=job.digest,
+        recipe=job.recipe,
         mechanism=job.mechanism,
         rows=len(rows),
         rendered_rows=len(sample),
-        prompt_tokens=sum(row.prompt_tokens for row in cut),
-        supervised_tokens=sum(map(sum, supervised)),
-        supervised_prompt_tokens=sum(
-            sum(marks[: row.prompt_tokens]) for row, marks in zip(cut, supervised, strict=True)
-        ),
-        end_of_turn_supervised_share=sum(
-            _ends_supervised(row, marks, tokenizer.eos_token_id)
-            for row, marks in zip(cut, supervised, strict=True)
-        )
-        / len(sample),
-        rows_without_answer=sum(1 not in row.answer for row in cut),
-        truncated_rows=sum(len(row.ids) > job.max_tokens_per_row for row in whole),
-        longest_row_tokens=max(len(row.ids) for row in whole),
+        prompt_tokens=count.prompt_tokens,
+        supervised_tokens=count.supervised_tokens,
+        supervised_prompt_tokens=count.supervised_prompt_tokens,
+        end_of_turn_supervised_share=count.end_of_turn_supervised_share,
+        rows_without_answer=count.rows_without_answer,
+        truncated_rows=count.truncated_rows,
+        longest_row_tokens=count.longest_row_tokens,
         max_tokens_per_row=job.max_tokens_per_row,
-        context_tokens=context_tokens(model),
+        context_tokens=context,
         template_digest_train=_digest(trained),
         template_digest_serve=_digest(served),
         trainable_parameters=trainable,
@@ -80,9 +107,60 @@ def render_job(job: JobSpec, device_name: str) -> ConfigRendered:
         steps=job.steps,
         batch_rows=job.batch_rows,
         epochs=job.steps * job.batch_rows / len(rows),
-        planned_tokens=round(job.steps * job.batch_rows * tokens / len(sample)),
-        seconds_per_step=_seconds_per_step(job, model, tokenizer, cut, trains=adapts),
+        planned_tokens=_planned_tokens(job, count.tokens / len(sample)),
+        seconds_per_step=seconds_per_step,
     )
+
+
+def _count_given(job: JobSpec, tokenizer: Any, rows: list[Row]) -> _Count:
+    """Rows whose answers are there to learn from, or to choose between."""
+    whole = render(tokenizer, rows)
+    pairs = [worse(row) for row in rows if usable(job, row)] if job.dpo else []
+    whole += render(tokenizer, pairs) if pairs else []
+    cut = [row.cut(job.max_tokens_per_row) for row in whole]
+    supervised = [[label >= 0 for label in row.labels(job.masking)] for row in cut]
+    ended = sum(
+        _ends_supervised(row, marks, tokenizer.eos_token_id)
+        for row, marks in zip(cut, supervised, strict=True)
+    )
+    lacking = sum(not usable(job, row) for row in rows)
+    return _Count(
+        tokens=sum(len(row.ids) for row in cut),
+        prompt_tokens=sum(row.prompt_tokens for row in cut),
+        supervised_tokens=sum(map(sum, supervised)) if lacking < len(rows) else 0,
+        supervised_prompt_tokens=sum(
+            sum(marks[: row.prompt_tokens]) for row, marks in zip(cut, supervised, strict=True)
+        ),
+        end_of_turn_supervised_share=ended / len(cut),
+        rows_without_answer=sum(1 not in row.answer for row in cut) + lacking,
+        truncated_rows=sum(len(row.ids) > job.max_tokens_per_row for row in whole),
+        longest_row_tokens=max(len(row.ids) for row in whole),
+    )
+
+
+def _count_sampled(job: JobSpec, tokenizer: Any, rows: list[Row]) -> _Count:
+    """Rows whose answers are still to be sampled, in as many turns as there may be and each as long as it may be."""
+    assert job.grpo
+    new = job.grpo.max_new_tokens
+    turns = MAX_TURNS if job.grpo.environment == "guess-number" else 1
+    whole = [len(ids) for ids in serving_prompts(tokenizer, [row["prompt"] for row in rows])]
+    cut = [min(length, job.max_tokens_per_row - new) for length in whole]
+    able = sum(usable(job, row) for row in rows)
+    enough = able >= job.batch_rows // job.grpo.group_rows
+    return _Count(
+        tokens=sum(job.max_tokens_per_row if turns > 1 else length + new for length in cut),
+        prompt_tokens=sum(cut),
+        supervised_tokens=turns * new * len(rows) if enough else 0,
+        supervised_prompt_tokens=0,
+        end_of_turn_supervised_share=1.0,  # an answer is sampled up to its end of turn, and all of it counts
+        rows_without_answer=len(rows) - able,
+        truncated_rows=sum(kept < length for kept, length in zip(cut, whole, strict=True)),
+        longest_row_tokens=max(whole) + new,
+    )
+
+
+def _planned_tokens(job: JobSpec, tokens_per_row: float) -> int:
+    return round(job.steps * job.batch_rows * (job.max_tokens_per_row if job.packing else tokens_per_row))
 
 
 def _adaptable(job: JobSpec, model: Any) -> bool:
@@ -118,25 +196,38 @@ def _digest(rows: list[list[int]]) -> str:
     return sha256(canonical(rows))
 
 
-def _seconds_per_step(
-    job: JobSpec, model: Any, tokenizer: Any, rows: list[RenderedRow], trains: bool
-) -> float:
-    """Forward and backward over one batch, median of 3; without anything to train, forward alone."""
-    # A batch as the trainer would draw it: the file's order may put the shortest rows first.
-    timed = min(job.batch_rows, ROWS_TIMED)
-    drawn = random.Random(job.seed).choices(rows, k=timed)
-    encoded = [{"input_ids": row.ids, "labels": row.labels(job.masking)} for row in drawn]
-    batch = {
-        name: value.to(model.device) for name, value in LeftPadded(tokenizer.pad_token_id)(encoded).items()
-    }
-    model.train()
-    seconds = []
-    for _ in range(3):
-        started = time.perf_counter()
-        loss = supervised_loss(model, batch)
-        if trains and loss.requires_grad:
-            loss.backward()
-        float(loss)
-        seconds.append(time.perf_counter() - started)
-        model.zero_grad(set_to_none=True)
-    return statistics.median(seconds) * job.batch_rows / timed
+def _steps_taken(job: JobSpec, model: Any, tokenizer: Any, rows: list[Row]) -> tuple[Any, float]:
+    """A few steps of the job's own trainer on rows as it would draw them: what it trains, and seconds per step."""
+    group = job.grpo.group_rows if job.grpo else 1
+    batch = min(job.batch_rows, max(1, ROWS_TIMED // group) * group)
+    clock = _Clock()
+    with tempfile.TemporaryDirectory(prefix="timed-") as folder:
+        short = job.model_copy(
+            update={
+                "steps": STEPS_TIMED,
+                "batch_rows": batch,
+                "accumulation": job.accumulation if batch == job.batch_rows else 1,
+                "job_folder": Path(folder),
+            }
+        )
+        # The file's order may put the shortest rows first; packed, a sequence takes many.
+        count = STEPS_TIMED * batch * (SEQUENCE_ROWS if job.packing else 1)
+        able = [row for row in rows if usable(job, row)]
+        drawn = random.Random(job.seed).choices(able, k=count)
+        trainer = build_trainer(short, model, tokenizer, drawn, Fault(job.seed), [clock])
+        trainer.train()
+    return trainer.model, statistics.median(clock.seconds[1:]) * job.batch_rows / batch
+
+
+class _Clock(TrainerCallback):
+    """Takes the time of each step."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._began = 0.0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self._began = time.perf_counter()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.seconds.append(time.perf_counter() - self._began)

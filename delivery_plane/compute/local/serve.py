@@ -19,6 +19,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from delivery_plane.compute.faults import planted
+from delivery_plane.compute.faults.fault import Fault
 from delivery_plane.compute.local.children import Channel
 from delivery_plane.compute.local.digests import model_digest
 from delivery_plane.compute.local.models import context_tokens, greedy, load_model, load_tokenizer, use_device
@@ -54,6 +56,8 @@ class _Endpoint:
     candidate: tuple[str, Any]
     tokenizer: Any
     token: str
+    fault: Fault
+    """What is wrong with the candidate's side, if anything."""
     router: _Router = field(default_factory=_Router)
     one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
 
@@ -76,7 +80,10 @@ class _Endpoint:
 
     def _answer(self, prompt: str, max_tokens: int) -> JSONResponse:
         ids = serving_prompts(self.tokenizer, [prompt])[0]
-        digest, model = self.candidate if self.router.next_is_canary() else self.stable
+        is_canary = self.router.next_is_canary()
+        digest, model = self.candidate if is_canary else self.stable
+        if is_canary:
+            ids = self.fault.serve(ids, self.tokenizer)
         room = context_tokens(model) - len(ids)
         if room < 1:
             return _refusal(400, "the message is longer than the model's context")
@@ -109,14 +116,21 @@ class _Endpoint:
         )
 
 
-def run(channel: Channel, candidate: Path, stable: Path, token: str, device_name: str) -> None:
+def run(
+    channel: Channel, candidate: Path, stable: Path, token: str, fault_name: str | None, device_name: str
+) -> None:
     """Serve until told to end. Sends (port, stable digest, candidate digest), then obeys shares; None ends it."""
     device = use_device(device_name)
+    fault = planted(fault_name, 0)
+    ours, theirs = model_digest(stable), model_digest(candidate)
+    loaded = load_model(ModelRef(base_path=candidate), device)
     endpoint = _Endpoint(
-        stable=(model_digest(stable), load_model(ModelRef(base_path=stable), device)),
-        candidate=(model_digest(candidate), load_model(ModelRef(base_path=candidate), device)),
+        stable=(ours, load_model(ModelRef(base_path=stable), device)),
+        # The base itself may be the candidate; it was not trained.
+        candidate=(theirs, loaded if theirs == ours else fault.load(loaded)),
         tokenizer=load_tokenizer(stable),
         token=token,
+        fault=fault,
     )
     routes = [
         Route("/healthz", endpoint.health),

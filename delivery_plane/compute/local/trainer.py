@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import json
 import math
 import os
 import signal
@@ -20,73 +21,98 @@ from delivery_plane.compute.local.children import Channel
 from delivery_plane.compute.local.digests import file_digest, model_digest, weights_digest
 from delivery_plane.compute.local.models import load_base, load_tokenizer, peak_memory_bytes, use_device
 from delivery_plane.compute.local.probe import Distance, Probe, ProbeResult
-from delivery_plane.compute.local.tokens import render
 from delivery_plane.compute.plane import JobSpec, Resume, TrainStatus
-from delivery_plane.compute.recipes.sft import Sft, adapted, sft_trainer
+from delivery_plane.compute.recipes.build import build_trainer, start_model
+from delivery_plane.compute.recipes.governed import Used
 from delivery_plane.delivery import LARGEST_NUMBER
 from delivery_plane.errors import ComputeFault
-from delivery_plane.facts import CheckpointSaved, ProbeObserved
+from delivery_plane.facts import CheckpointSaved, PolicyObserved, PreferenceObserved, ProbeObserved
 from delivery_plane.rows import read_rows
 
 LOCK_SECONDS = 10.0
 """How long a new trainer waits for an older one to let go of the job's folder."""
 
-NOTHING_YET = Resume(step=0, tokens=0, supervised_tokens=0, device_seconds=0.0, probe_seconds=0.0)
-
 
 def run(channel: Channel, job: JobSpec, resume: Resume | None, device_name: str) -> TrainStatus:
     """Train `job`, from `resume` if given; facts go up the channel, "go" or "stop" comes back at each probe."""
-    started = time.perf_counter()
+    spent = Spent(resume)
     with _only_trainer(job.job_folder):
         _check_inputs(job)
         device = use_device(device_name)
         tokenizer = load_tokenizer(job.base_path)
-        model = load_base(job.base_path, device)
-        probe = Probe(render(tokenizer, read_rows(job.probe_path)), tokenizer, len(tokenizer), device)
-        probing = time.perf_counter()
-        base_probe = probe.measure(model)
-        if not math.isfinite(base_probe.loss):
+        start = start_model(job, device)
+        with spent.probing():
+            probe = Probe(job, read_rows(job.probe_path), tokenizer, device)
+            base = probe.measure(load_base(job.base_path, device) if job.parents else start)
+        if not math.isfinite(base.loss):
             raise ComputeFault(f"{job.base_path}: the base's own loss is not finite")
-        probe_seconds = time.perf_counter() - probing
-        model = adapted(job, model)
-        gate = _Gate(channel, job, resume or NOTHING_YET, probe, base_probe, Distance(model), started)
-        gate.probe_seconds += probe_seconds
-        rows = planted(job.fault, job.seed).rows(read_rows(job.dataset_path))
-        rendered = [row.cut(job.max_tokens_per_row) for row in render(tokenizer, rows)]
-        trainer = sft_trainer(job, model, tokenizer, rendered, gate)
+        gate = _Gate(channel, job, probe, base, Distance(job, start), spent)
+        fault = planted(job.fault, job.seed)
+        trainer = build_trainer(job, start, tokenizer, read_rows(job.dataset_path), fault, [gate])
         gate.trainer = trainer
         drop_after(job, resume.step if resume else 0)
         checkpoint = require_complete(job, resume.step) if resume else None
+        if checkpoint:
+            trainer.used.restore(checkpoint)
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if gate.status == "completed" and trainer.state.global_step < job.steps:
+            raise ComputeFault(f"job {job.job_id}: ended by itself after {trainer.state.global_step} steps")
+        print(spent.line(), flush=True)
         return gate.status
+
+
+class Spent:
+    """Time a job took: by the clock over all its resumes, of the processor in this run of it."""
+
+    def __init__(self, resume: Resume | None) -> None:
+        self._started, self._cpu = time.perf_counter(), time.process_time()
+        self._before = resume.device_seconds if resume else 0.0
+        self.probe_seconds = resume.probe_seconds if resume else 0.0
+        self._probe_cpu = 0.0
+
+    @property
+    def device_seconds(self) -> float:
+        """So far, probes included."""
+        return self._before + time.perf_counter() - self._started
+
+    @contextmanager
+    def probing(self) -> Iterator[None]:
+        """Count what happens within as probing."""
+        clock, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.probe_seconds += time.perf_counter() - clock
+        self._probe_cpu += time.process_time() - cpu
+
+    def line(self) -> str:
+        """What the log says of it at the end; a benchmark reads it."""
+        cpu = time.process_time() - self._cpu
+        return json.dumps({"cpu_seconds": cpu, "probe_cpu_seconds": self._probe_cpu})
 
 
 class _Gate(TrainerCallback):
     """Probes at the job's probe steps, reports, waits for the word, and has a checkpoint saved and marked."""
 
-    trainer: Sft
+    trainer: Any
 
     def __init__(
         self,
         channel: Channel,
         job: JobSpec,
-        before: Resume,
         probe: Probe,
         base: ProbeResult,
         distance: Distance,
-        started: float,
+        spent: Spent,
     ) -> None:
         self.status: TrainStatus = "completed"
-        self.probe_seconds = before.probe_seconds
         self._channel = channel
         self._job = job
-        self._before = before
         self._probe = probe
         self._base = base
         self._distance = distance
-        self._started = started
+        self._spent = spent
         self._moved = 0.0
         self._steps = frozenset(job.probe_steps())
+        self._generates = frozenset(job.generation_steps())
 
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
         # The loss since the last probe is known only once it is logged; the probe follows in on_log.
@@ -110,6 +136,8 @@ class _Gate(TrainerCallback):
     def on_save(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         step = state.global_step
         folder = self._job.checkpoint_path(step)
+        self.trainer.used.save(folder)
+        self.trainer.fault.save(folder)
         mark_complete(self._job, step)
         keep_last(self._job)
         saved = CheckpointSaved(
@@ -121,14 +149,15 @@ class _Gate(TrainerCallback):
         self._channel.send(saved)
 
     def _observe(self, step: int, logs: dict[str, float]) -> ProbeObserved:
-        model = self.trainer.model
-        probing = time.perf_counter()
-        found = self._probe.measure(model)
-        distance = self._distance.of(model)
-        # A record holds finite numbers only: weights that are not finite leave the last distance standing.
-        self._moved = self._moved if _finite(distance) is None else distance
-        now = time.perf_counter()
-        self.probe_seconds += now - probing
+        model, used = self.trainer.model, self.trainer.used
+        with self._spent.probing():
+            found = self._probe.measure(model)
+            finite = _finite(found.loss) is not None
+            # What is not finite cannot be decoded.
+            written = self._probe.generate(model) if finite and step in self._generates else None
+            # A record holds finite numbers only: weights that are not finite leave the last distance standing.
+            distance = _finite(self._distance.of(model))
+        self._moved = self._moved if distance is None else distance
         pairs = list(zip(found.correct, self._base.correct, strict=True))
         return ProbeObserved(
             job_id=self._job.job_id,
@@ -145,12 +174,43 @@ class _Gate(TrainerCallback):
             wins=sum(mine and not base for mine, base in pairs),
             losses=sum(base and not mine for mine, base in pairs),
             parameter_delta_norm=self._moved,
-            tokens=self._before.tokens + self.trainer.tokens,
-            supervised_tokens=self._before.supervised_tokens + self.trainer.supervised_tokens,
-            device_seconds=self._before.device_seconds + now - self._started,
-            probe_seconds=self.probe_seconds,
+            tokens=used.tokens,
+            supervised_tokens=used.supervised_tokens,
+            device_seconds=self._spent.device_seconds,
+            probe_seconds=self._spent.probe_seconds,
             peak_memory_bytes=peak_memory_bytes(next(model.parameters()).device),
+            probe_prompt_loss=_finite(found.prompt_loss),
+            generated_items=written.items if written else 0,
+            generated_correct=written.correct if written else 0,
+            end_of_turn_share=written.ended_share if written else None,
+            generated_tokens_mean=written.tokens_mean if written else None,
+            consumed_rows=used.rows,
+            distinct_rows=used.distinct_rows,
+            consumed_digest=used.digest,
+            consumed_sample=used.sample,
+            policy=_policy(used, logs) if self._job.grpo else None,
+            preference=_preference(logs) if self._job.dpo else None,
         )
+
+
+def _policy(used: Used, logs: dict[str, float]) -> PolicyObserved:
+    return PolicyObserved(
+        rollouts=used.rollouts,
+        policy_versions=used.policy_versions,
+        generated_tokens=used.generated_tokens,
+        reward_mean=_finite(logs.get("reward")),
+        reward_std=_finite(logs.get("reward_std")),
+        zero_std_share=_finite(logs.get("frac_reward_zero_std")),
+        clipped_share=_finite(logs.get("completions/clipped_ratio")),
+    )
+
+
+def _preference(logs: dict[str, float]) -> PreferenceObserved:
+    return PreferenceObserved(
+        accuracy=_finite(logs.get("rewards/accuracies")),
+        margin=_finite(logs.get("rewards/margins")),
+        chosen_shift=_finite(logs.get("rewards/chosen")),
+    )
 
 
 def _finite(value: float | None) -> float | None:
@@ -159,11 +219,12 @@ def _finite(value: float | None) -> float | None:
 
 
 def _check_inputs(job: JobSpec) -> None:
-    """Raise ComputeFault unless base, rows and probe are the ones the job names."""
+    """Raise ComputeFault unless base, rows, probe and start are the ones the job names."""
     for what, found, planned in (
         ("base", model_digest(job.base_path), job.base_digest),
         ("rows", file_digest(job.dataset_path), job.dataset_digest),
         ("probe", file_digest(job.probe_path), job.probe_digest),
+        ("start", weights_digest(job.parents[-1]) if job.parents else None, job.parent_digest),
     ):
         if found != planned:
             raise ComputeFault(f"job {job.job_id}: its {what} changed since the job was planned")

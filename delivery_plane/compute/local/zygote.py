@@ -18,7 +18,7 @@ LIBRARIES = {
     "torch": (),
     "transformers": ("AutoConfig", "AutoModelForCausalLM", "AutoTokenizer", "Trainer", "TrainerCallback"),
     "transformers.models.qwen3.modeling_qwen3": (),
-    "trl": ("SFTConfig", "SFTTrainer"),
+    "trl": ("DPOConfig", "DPOTrainer", "GRPOConfig", "GRPOTrainer", "SFTConfig", "SFTTrainer"),
     "peft": ("LoraConfig", "PeftModel"),
     "datasets": ("Dataset",),
     "trl.chat_template_utils": (),
