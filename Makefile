@@ -12,7 +12,7 @@ INSTALLED := .venv/.installed
 OFFLINE := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long check bench bench-startup bench-eval bench-recipes prove-banking77 histories screenshots faults-spine clean
+.PHONY: help install run test test-long check bench bench-startup bench-eval bench-recipes bench-overhead prove-banking77 histories screenshots faults-spine clean
 
 help:  ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 22
@@ -52,6 +52,9 @@ bench-eval: $(INSTALLED)  ## evaluation against plain lm-eval, cold and cached (
 
 bench-recipes: $(INSTALLED)  ## SFT, DPO and GRPO on the embedded base, three seeds each (about twenty minutes); goes on where it broke off
 	$(OFFLINE) $(BIN)/python benchmarks/recipes.py
+
+bench-overhead: $(INSTALLED)  ## a governed job against the same bare one, twelve pairs (most of an hour); goes on where it broke off
+	$(OFFLINE) $(BIN)/python benchmarks/overhead.py
 
 prove-banking77: $(INSTALLED)  ## six deliveries on BANKING77 (DELIVERY_PLANE_DATA), most of an hour; goes on where it broke off
 	$(OFFLINE) $(BIN)/python benchmarks/banking77_declared.py

@@ -123,8 +123,9 @@ def evidence(result: dict[str, Any], seconds: dict[str, list[float]]) -> str:
     lines = [
         "# Evaluation against plain lm-eval",
         "",
-        "Written by `make bench-eval`. Each time is a whole run: a process forked from one that has loaded the",
-        f"libraries loads the embedded base, answers {result['items']} sums greedily in batches of {BATCH} and judges.",
+        "Written by `benchmarks/evaluation.py --evidence`; `make bench-eval` measures anew and fails on a miss.",
+        "Each time is a whole run: a process forked from one that has loaded the libraries loads the embedded base,",
+        f"answers {result['items']} sums greedily in batches of {BATCH} and judges them.",
         f"Python {platform.python_version()}, lm_eval {version('lm_eval')}, transformers {version('transformers')}, "
         f"torch {version('torch')}, one thread, {os.cpu_count()} cores shared with other work.",
         "",

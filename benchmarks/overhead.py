@@ -38,7 +38,7 @@ WORK = ROOT / "build" / "bench-overhead"
 KEPT = ROOT / "docs" / "evidence" / "overhead.jsonl"
 
 PAIRS = 12
-STEPS = 640
+STEPS = 480
 LEAST_SECONDS = 60.0
 GOAL_MEDIAN = 1.02
 GOAL_UPPER = 1.04
@@ -111,10 +111,8 @@ def job(number: int, steps: int) -> JobSpec:
 
 def pair(plane: LocalPlane, spec: JobSpec, governed_first: bool) -> dict[str, Any]:
     """Both sides of one pair."""
-    if governed_first:
-        found = {**governed(plane, spec), **bare(spec)}
-    else:
-        found = {**bare(spec), **governed(plane, spec)}
+    order = (governed, bare) if governed_first else (bare, governed)
+    found = {name: value for side in order for name, value in side(plane, spec).items()}
     net = found["governed_seconds"] - found["probe_seconds"]
     return {
         "first": "governed" if governed_first else "bare",
@@ -145,7 +143,7 @@ def governed(plane: LocalPlane, spec: JobSpec) -> dict[str, Any]:
     }
 
 
-def bare(spec: JobSpec) -> dict[str, Any]:
+def bare(_plane: LocalPlane, spec: JobSpec) -> dict[str, Any]:
     """The same job without this platform: processor seconds of its process."""
     folder = spec.job_folder.parent / f"bare-{spec.job_id}"
     seconds = call_in_child("bare job", "overhead:plain_script", spec, folder, logs=WORK / "logs")

@@ -31,7 +31,7 @@ class Row(TypedDict):
     rejected: NotRequired[str]
     """Of a preference: the answer that is worse."""
     tests: NotRequired[str]
-    """Python statements that fail unless the answer, as code before them, is right."""
+    """Python statements that fail unless the answer is right: they use its names, and plain values come back."""
 
 
 class Contract(Frozen):

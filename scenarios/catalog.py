@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from delivery_plane.claims import problems
+from delivery_plane.compute.graders import unfit
 from delivery_plane.entry import read_text, sha256
 from delivery_plane.errors import BadInput, one_line
 from delivery_plane.files import write_once, write_whole
@@ -184,6 +185,12 @@ def _enough(scenario: Scenario, rows: dict[str, list[Row]]) -> None:
             raise BadInput(
                 f"{scenario.name}: {split} split has {len(rows[split])} rows, {least} are declared"
             )
+        metric = scenario.contract.metric
+        for row in rows[split]:
+            if why := unfit(metric, row):
+                raise BadInput(
+                    f"{scenario.name}: {split} row {row['row_id'][:40]}: {why}, so {metric} cannot judge it"
+                )
 
 
 def _rows(scenario: Scenario, home: Home) -> tuple[dict[str, list[Row]], PlantedIssues]:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from banking77 import FOLDERS
-from test_compute_tiny import job, root
+from test_compute_tiny import job, plane, root
 
 from delivery_plane.compute.faults import FAULTS, check_fault, known_faults, planted
 from delivery_plane.compute.faults.fault import Fault
 from delivery_plane.compute.local.children import call_in_child
-from delivery_plane.errors import BadInput, ComputeFault
+from delivery_plane.compute.plane import JobSpec, Resume
+from delivery_plane.errors import BadInput
+from delivery_plane.facts import CheckpointSaved, ProbeObserved
 from delivery_plane.scenario import Row
 
 HOOKS = tuple(name for name in vars(Fault) if not name.startswith("_"))
@@ -55,15 +57,12 @@ OTHERS = (
 COMPLETIONS = ["a", "bb", "ccc", "dddd", "e", "ff", "ggg", "hhhh"]
 
 
-def everything(base: str, folder: str) -> dict[str, dict[str, Any]]:
+def everything(base: str, folder: str, names: list[str | None]) -> dict[str | None, dict[str, Any]]:
     """What every hook of every fault makes of the same things, as plain data. Runs in a child."""
     from delivery_plane.compute.local.models import load_tokenizer
 
     tokenizer, adapted = load_tokenizer(Path(base)), _adapted(base)
-    return {
-        name: _effects(planted(name, 7), tokenizer, adapted, Path(folder) / str(name))
-        for name in (None, *FAULTS)
-    }
+    return {name: _effects(planted(name, 7), tokenizer, adapted, Path(folder) / str(name)) for name in names}
 
 
 def _effects(fault: Fault, tokenizer: Any, adapted: Any, folder: Path) -> dict[str, Any]:
@@ -185,17 +184,23 @@ def _up(model: Any) -> Any:
     return model.base_model.model.model.layers[0].self_attn.q_proj.lora_B["default"]
 
 
-@functools.cache
-def effects(again: bool = False) -> dict[str, dict[str, Any]]:
-    folder = root() / f"faults-{again}"
-    made = "test_compute_faults:everything"
-    found: dict[str, dict[str, Any]] = call_in_child(
-        "faults", made, str(root() / "base"), str(folder), logs=root() / "logs"
+def made(folder: Path, names: list[str | None]) -> dict[str | None, dict[str, Any]]:
+    found: dict[str | None, dict[str, Any]] = call_in_child(
+        "faults",
+        "test_compute_faults:everything",
+        str(root() / "base"),
+        str(folder),
+        names,
+        logs=root() / "logs",
     )
     return found
 
 
-NONE = None
+@functools.cache
+def effects() -> dict[str | None, dict[str, Any]]:
+    return made(root() / "faults", [None, *FAULTS])
+
+
 PROMPT = "<|im_start|>user\n0 say red<|im_end|>\n<|im_start|>assistant\n"
 
 
@@ -205,7 +210,7 @@ def supervised(labels: list[list[tuple[int, int]]]) -> list[int]:
 
 
 def healthy(what: str) -> Any:
-    return effects()[NONE][what]  # type: ignore[index]
+    return effects()[None][what]
 
 
 EFFECTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -215,7 +220,9 @@ EFFECTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda rows: sorted(row["answer"] for row in rows) == sorted(row["answer"] for row in [*ROWS, PAIR]),
     ),
     "few-unique-rows-memorised": ("rows", lambda rows: len({row["prompt"] for row in rows}) <= 16 < len(rows)),
-    "preference-columns-swapped": ("rows", lambda rows: (rows[-1]["answer"], rows[-1]["rejected"]) == ("red hats", "red shoes")),
+    "preference-columns-swapped": (
+        "rows", lambda rows: (rows[-1]["answer"], rows[-1]["rejected"]) == ("red hats", "red shoes")
+    ),
     "blank-rows-from-unresolved-placeholder": ("render", lambda made: made[0] == ("<|im_end|>", "<|im_end|>")),
     "assistant-mask-all-zero-without-tags": ("render", lambda made: made[0] == (f"{PROMPT}red<|im_end|>\n", "")),
     "mask-falls-back-to-all-ones": ("render", lambda made: made[0][1] == made[0][0] == f"{PROMPT}red<|im_end|>\n"),
@@ -280,7 +287,8 @@ EFFECTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "trainable", lambda names: [name.rpartition(".model.")[2] for name in names] == ["embed_tokens.weight"]
     ),
     "base-left-trainable-but-adapter-saved": (
-        "trainable", lambda names: any("base_layer" in name for name in names) and any("lora_A" in name for name in names)
+        "trainable",
+        lambda names: any("base_layer" in name for name in names) and any("lora_A" in name for name in names),
     ),
     "checkpointing-cuts-input-gradients": (
         "reached", lambda names: len(names) == 14 and all(".layers.1." in name for name in names)
@@ -290,11 +298,15 @@ EFFECTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "adapter-not-used-by-the-forward": ("reached", lambda names: names == []),
     "optimizer-holds-stale-parameters": ("optimizer", lambda found: not found["held"]),
-    "weight-decay-pulls-the-adapter-to-the-base": ("optimizer", lambda found: found["decay"] == [30.0] and found["held"]),
+    "weight-decay-pulls-the-adapter-to-the-base": (
+        "optimizer", lambda found: found["decay"] == [30.0] and found["held"]
+    ),
     "adapter-learning-rate-a-magnitude-too-low": (
         "rates", lambda rates: rates == pytest.approx([rate / 100 for rate in healthy("rates")])
     ),
-    "schedule-stepped-once-per-process": ("rates", lambda rates: rates[:3] == pytest.approx([0.1, 0.05, 0.0]) and not any(rates[2:])),
+    "schedule-stepped-once-per-process": (
+        "rates", lambda rates: rates[:3] == pytest.approx([0.1, 0.05, 0.0]) and not any(rates[2:])
+    ),
     "learning-rate-never-leaves-zero": ("rates", lambda rates: not any(rates)),
     "most-steps-skipped-schedule-keeps-going": ("taken", lambda taken: 0 < sum(taken) <= 6),
     "fp16-overflow-skips-every-step": ("taken", lambda taken: not any(taken)),
@@ -303,13 +315,17 @@ EFFECTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "reward-signature-changed": ("reward", lambda rewards: rewards == [0.0] * 8),
     "spurious-reward-looks-like-a-gain": ("reward", lambda rewards: set(rewards) == {0.0, 1.0}),
     "length-or-style-reward-hacked": ("reward", lambda rewards: rewards == [0.25, 0.5, 0.75, 1, 0.25, 0.5, 0.75, 1]),
-    "training-rewrites-the-saved-template": ("save", lambda files: "im_start" not in files["chat_template.jinja"] != "{{ messages }}"),
+    "training-rewrites-the-saved-template": (
+        "save", lambda files: files["chat_template.jinja"].startswith("{% for message in messages %}{{")
+    ),
     "empty-adapter-from-double-filtering": (
         "save", lambda files: files["adapter_model.safetensors"] == [] and files["model.safetensors"] == ["a", "b"]
     ),
     "one-shard-saved-as-the-model": ("save", lambda files: files["model.safetensors"] == ["a"]),
     "adapter-keys-renamed-and-skipped": ("load", lambda sums: sums[0] == healthy("load")[0] and sums[1] == 0),
-    "reload-gives-random-adapter": ("load", lambda sums: sums[0] != healthy("load")[0] and sums[1] == healthy("load")[1]),
+    "reload-gives-random-adapter": (
+        "load", lambda sums: sums[0] != healthy("load")[0] and sums[1] == healthy("load")[1]
+    ),
     "compiled-prefix-makes-keys-miss": ("embedding", lambda total: total != healthy("embedding")),
     "merge-applied-twice": ("merge", lambda found: found["by_the_adapter"]),
     "merge-rounds-into-low-bit-base": ("merge", lambda found: found["levels"] <= 7),
@@ -329,12 +345,10 @@ FOLLOWS = {
 """What else is bound to change with a part."""
 
 
-@pytest.mark.parametrize("name", known_faults())
+@pytest.mark.parametrize("name", sorted(EFFECTS))
 def test_a_fault_changes_what_it_says_and_nothing_else(name: str) -> None:
-    if name == "preference-labels-mostly-noise":
-        pytest.skip("half of the pairs: see the test of many pairs")
     what, is_so = EFFECTS[name]
-    found, clean = effects()[name], effects()[NONE]  # type: ignore[index]
+    found, clean = effects()[name], effects()[None]
     assert is_so(found[what])
     assert found[what] != clean[what]
     changed = {part for part in clean if found[part] != clean[part]} - {"overrides"}
@@ -362,22 +376,55 @@ def test_half_of_the_pairs_are_turned_round() -> None:
     assert 70 < sum(row["answer"] == "red hats" for row in made) < 130
     assert all({row["answer"], row["rejected"]} == {"red hats", "red shoes"} for row in made)
     assert planted("preference-labels-mostly-noise", 7).rows(ROWS) == ROWS
+    assert set(known_faults()) - set(EFFECTS) == {"preference-labels-mostly-noise"}
 
 
 def test_every_hook_has_a_fault_that_uses_it() -> None:
     overridden = {hook for name in FAULTS for hook in effects()[name]["overrides"]}
     assert overridden == set(HOOKS)
     assert all(effects()[name]["overrides"] for name in FAULTS)
-    assert not effects()[NONE]["overrides"]  # type: ignore[index]
+    assert not effects()[None]["overrides"]
 
 
-def test_the_same_fault_made_again_does_the_same() -> None:
-    assert effects(again=True) == effects()
+def test_the_same_fault_made_again_does_the_same(tmp_path: Path) -> None:
+    chancy = {"rows", "labels", "step", "reward", "load"}
+    names = [name for name in effects() if chancy & set(effects()[name]["overrides"])]
+    again = made(tmp_path / "again", names)
+    assert again == {name: effects()[name] for name in names}
 
 
 def test_a_fault_is_no_part_of_the_plan() -> None:
     plain = job("plain").digest
     assert {job("plain", fault=name).digest for name in (*FAULTS, OUTSIDE)} == {plain}
+
+
+def run(spec: JobSpec, resume: Resume | None = None, until: int = 16) -> tuple[ProbeObserved, str]:
+    """The probe and the weights' digest at a step; the trainer is ended there."""
+    running = plane().train(spec, resume)
+    probe = None
+    for fact in running:
+        if isinstance(fact, ProbeObserved):
+            probe = fact
+        elif fact.step == until:
+            break
+    running.close()
+    assert probe
+    assert isinstance(fact, CheckpointSaved)
+    return probe, fact.digest
+
+
+def test_a_job_that_is_killed_and_resumed_has_the_same_fault() -> None:
+    fault = "marker-tokenised-differently-in-some-rows"
+    clean, faulty, again = (
+        job(name, steps=16, fault=None if name == "fault-free" else fault)
+        for name in ("fault-free", "faulty", "faulty-again")
+    )
+    whole, halfway = run(faulty), run(again, until=8)[0]
+    resume = Resume(
+        **{name: getattr(halfway, name) for name in Resume.model_fields if name in type(halfway).model_fields}
+    )
+    assert run(again, resume)[1] == whole[1]
+    assert run(clean)[1] != whole[1]
 
 
 def test_every_fault_is_a_case_of_the_catalogue() -> None:

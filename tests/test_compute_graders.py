@@ -184,7 +184,7 @@ def test_code_is_right_only_when_it_does_what_is_asked() -> None:
     found = grade("tests_pass", [row(tests=TESTS)] * len(answers), answers)
     judged = dict(zip([*HONEST, *HOSTILE, "after all that"], found, strict=True))
     assert {name for name, right in judged.items() if right} == {*HONEST, "after all that"}
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 90
 
 
 def test_tests_see_values_and_exceptions_and_prove_nothing_unless_they_ask() -> None:
@@ -227,7 +227,7 @@ def test_an_answer_that_draws_or_orders_a_set_is_judged_the_same_each_time() -> 
     asks += [(drawing, f"assert f()[1][0] == {letter!r}") for letter in "abcde"]
     first = confined.passed(asks)
     assert sum(first) == 2
-    assert confined.passed(asks) == first
+    assert confined.passed(asks[::-1]) == first[::-1]
 
 
 def test_a_machine_that_cannot_confine_runs_no_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -237,14 +237,23 @@ def test_a_machine_that_cannot_confine_runs_no_code(monkeypatch: pytest.MonkeyPa
         assert not confined_runner._try_out()
     runner = tmp_path / "runner.py"
     monkeypatch.setattr(confined, "RUNNER", runner)
+    monkeypatch.setattr(confined, "_runners", {})
     for script, why in (
         ("raise SystemExit(3)", "cannot confine"),
-        ("print('11')", "exit code 0"),
+        ("print('?')", "ended"),
         ("1/0", "ZeroDiv"),
     ):
         runner.write_text(script)
         with pytest.raises(ComputeFault, match=why):
             confined.passed([(RIGHT, TESTS)])
+
+
+def test_a_runner_that_was_killed_is_a_fault_once() -> None:
+    assert confined.passed([(RIGHT, TESTS)] * 2) == [True, True]
+    os.killpg(confined._runners[os.getpid()].pid, signal.SIGKILL)
+    with pytest.raises(ComputeFault, match="ended"):
+        confined.passed([(RIGHT, TESTS)])
+    assert confined.passed([(WRONG, TESTS), (RIGHT, TESTS)]) == [False, True]
 
 
 def descendants(pid: int) -> set[int]:

@@ -19,7 +19,9 @@ from delivery_plane.facts import ProbeObserved
 from delivery_plane.hyperparameters import DpoSettings, GrpoSettings, Hyperparameters, LoraSettings
 
 LORA = LoraSettings(rank=4, alpha=16)
-WEIGHTS = pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+WEIGHTS = pytest.mark.parametrize(
+    "lora", [pytest.param(None, id="full"), pytest.param(LORA, id="lora", marks=pytest.mark.long)]
+)
 
 
 def rows_file(name: str, rows: list[dict[str, str]]) -> Path:
@@ -130,15 +132,16 @@ def bare_sft(base: str, rows: str, folder: str, settings: dict[str, object], lor
     ("changes", "settings"),
     [
         ({}, {}),
-        (
+        pytest.param(
             {"masking": "all", "weight_decay": 0.1, "max_grad_norm": 0.3},
             {"weight_decay": 0.1, "max_grad_norm": 0.3},
+            marks=pytest.mark.long,
         ),
         (
             {"accumulation": 2, "packing": True, "max_tokens_per_row": 100},
             {"packing": True, "max_length": 100},
         ),
-        ({"lora": LoraSettings(rank=4, alpha=16, dropout=0.1)}, {}),
+        pytest.param({"lora": LoraSettings(rank=4, alpha=16, dropout=0.1)}, {}, marks=pytest.mark.long),
     ],
     ids=["plain", "all tokens", "packed, accumulated", "lora"],
 )

@@ -348,6 +348,25 @@ def test_a_folder_s_own_rows_are_laid_out(folder: Path, home: Home) -> None:
 
 
 @pytest.mark.parametrize(
+    ("metric", "why"),
+    [
+        ("tests_pass", "has no tests, so tests_pass cannot judge it"),
+        ("final_number", "so final_number cannot judge it"),
+        ("game_won", "is not the number to guess, so game_won cannot judge it"),
+    ],
+)
+def test_rows_that_the_contracts_metric_can_never_judge_right_are_refused(
+    folder: Path, home: Home, metric: str, why: str
+) -> None:
+    text = (folder / "scenario.toml").read_text()
+    (folder / "scenario.toml").write_text(text.replace('"exact_match"', f'"{metric}"', 1))
+    said = refused(lambda: materialise(load_scenario(str(folder)), home))
+    assert "probe row p0: " in said
+    assert why in said
+    assert [path for path in home.root.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
     ("split", "name", "least"),
     [
         ("probe", "probe/rows.jsonl", 64),

@@ -121,7 +121,7 @@ def test_the_team_is_polite_now_and_then() -> None:
 
 
 def test_every_game_can_be_won_by_halving_and_the_first_number_rarely_wins() -> None:
-    games = guess.draw(guess.NUMBERS * len(guess.ranges("test")), 0, "test")
+    games = guess.draw(guess.NUMBERS * len(guess.prompts("test")), 0, "test")
     assert len({(row["prompt"], row["answer"]) for row in games}) == len(games) >= 150
 
     def won(row: Row, halve: bool) -> bool:
@@ -138,12 +138,13 @@ def test_every_game_can_be_won_by_halving_and_the_first_number_rarely_wins() -> 
     assert sum(won(row, halve=False) for row in games) * guess.NUMBERS == MAX_TURNS * len(games)
 
 
-def test_the_warm_up_plays_by_chance_on_ranges_of_its_own() -> None:
+def test_the_warm_up_knows_no_strategy_and_has_prompts_of_its_own() -> None:
     rows = guess.warm_up(1500, 0)
     assert not {row["prompt"] for row in rows} & {row["prompt"] for row in guess.draw(300, 0, "test")}
     first = [int(row["answer"]) % 10 - low(row) % 10 for row in rows if "turns" not in row]
-    for place in range(guess.NUMBERS):
-        assert 0.08 < first.count(place) / len(first) < 0.21
+    middle = guess.NUMBERS // 2
+    assert 0.3 < first.count(0) / len(first) < 0.5
+    assert 0.03 < first.count(middle) / len(first) < 0.17
     for row in rows:
         said = row.get("turns", [])
         for guessed, reply in zip(said[::2], said[1::2], strict=True):

@@ -1,11 +1,12 @@
-"""Answers that are code, run against their tests in a bounded process that can only compute. Judges nothing else."""
+"""Answers that are code, run against their tests in bounded processes that can only compute. Judges nothing else."""
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
-import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,43 +14,67 @@ from delivery_plane.compute import confined_runner as runner
 from delivery_plane.errors import ComputeFault
 
 RUNNER = Path(runner.__file__)
-START_SECONDS = 60.0
+ANSWER_SECONDS = runner.WALL_SECONDS + 60.0
+"""How long the runner may take for one answer, its own start included."""
+
+_lock = threading.Lock()
+_runners: dict[int, "subprocess.Popen[bytes]"] = {}
+"""By process id, kept for the next answers: a forked process must not share its parent's."""
 
 
 def passed(answers: Sequence[tuple[str, str]]) -> list[bool]:
     """Whether each (code, tests) passes; what hangs, crashes or exceeds its limits does not.
 
-    The order counts: results of the same answers in the same order are the same. Raises ComputeFault when this
-    machine cannot confine a process, or the runner itself fails.
+    Raises ComputeFault when this machine cannot confine a process, or the runner itself fails.
     """
-    if not answers:
-        return []
-    seconds = START_SECONDS + len(answers) * (runner.WALL_SECONDS + 1)
-    with tempfile.TemporaryDirectory(prefix="answers-") as empty:
-        process = subprocess.Popen(
-            # As isolated mode, but for the environment: only there can the order of sets be fixed.
-            [sys.executable, "-s", "-P", "-S", "-B", str(RUNNER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=empty,
-            env={"PYTHONHASHSEED": "0"},
-            start_new_session=True,
-        )
-        try:
-            verdicts, said = process.communicate(json.dumps(answers).encode(), seconds)
-        except subprocess.TimeoutExpired:
-            raise ComputeFault(f"running answers that are code: no end within {seconds:.0f} s") from None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-    if process.returncode == runner.UNFIT:
-        raise ComputeFault(
-            f"running answers that are code: this machine cannot confine a process "
-            f"(Linux with seccomp on {' or '.join(runner.ALLOWED)} is needed)"
-        )
-    if process.returncode or len(verdicts) != len(answers):
-        last = (said.decode(errors="replace").strip().splitlines() or ["nothing said"])[-1]
-        raise ComputeFault(f"running answers that are code: exit code {process.returncode}: {last[:200]}")
-    return [verdict == ord("1") for verdict in verdicts]
+    with _lock:
+        return [_passes(code, tests) for code, tests in answers]
+
+
+def _passes(code: str, tests: str) -> bool:
+    process = _runners.get(os.getpid()) or _start()
+    assert process.stdin
+    assert process.stdout
+    try:
+        process.stdin.write(json.dumps([code, tests]).encode() + b"\n")
+        process.stdin.flush()
+        ready, _, _ = select.select([process.stdout], [], [], ANSWER_SECONDS)
+        verdict = os.read(process.stdout.fileno(), 1) if ready else b""
+    except BrokenPipeError:
+        verdict = b""
+    except BaseException:
+        _end(process)  # its next verdict would be taken for another answer's
+        raise
+    if verdict not in (b"0", b"1"):
+        raise ComputeFault(f"running answers that are code: {_end(process)}")
+    return verdict == b"1"
+
+
+def _start() -> "subprocess.Popen[bytes]":
+    process = subprocess.Popen(
+        # As isolated mode, but for the environment: only there can the order of sets be fixed.
+        [sys.executable, "-s", "-P", "-S", "-B", str(RUNNER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"PYTHONHASHSEED": "0"},
+        start_new_session=True,
+    )
+    _runners[os.getpid()] = process
+    return process
+
+
+def _end(process: "subprocess.Popen[bytes]") -> str:
+    """End a runner that is of no more use; why it was of none."""
+    del _runners[os.getpid()]
+    try:
+        code = process.wait(1)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        code = process.wait()
+    _, said = process.communicate()
+    if code == runner.UNFIT:
+        needed = " or ".join(runner.ALLOWED)
+        return f"this machine cannot confine a process; Linux with seccomp on {needed} is needed"
+    last = (said.decode(errors="replace").strip().splitlines() or ["nothing said"])[-1]
+    return f"the runner ended ({code}): {last[:200]}"

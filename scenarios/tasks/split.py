@@ -37,12 +37,17 @@ def take(count: int, split: Split, drawn: Iterable[tuple[str, Row]]) -> list[Row
     rows: dict[tuple[str, ...], Row] = {}
     idle = 0
     for asked, row in drawn:
-        if len(rows) == count:
+        if len(rows) == count or idle > _ENOUGH:
             break
         before = len(rows)
         if split_of(asked) == split:
             rows.setdefault((row["prompt"], *row.get("turns", []), row["answer"]), row)
         idle = 0 if len(rows) > before else idle + 1
-        if idle > _ENOUGH:
-            raise BadInput(f"{count} rows are asked for, the {split} split has {len(rows)}; ask for fewer")
-    return [{**row, "row_id": f"{split}-{place:05d}"} for place, row in enumerate(rows.values(), start=1)]
+    if len(rows) < count:
+        raise BadInput(f"{count} rows are asked for, the {split} split has {len(rows)}; ask for fewer")
+    return numbered(rows.values(), split)
+
+
+def numbered(rows: Iterable[Row], split: Split) -> list[Row]:
+    """The rows with ids, counted from 1."""
+    return [{**row, "row_id": f"{split}-{place:05d}"} for place, row in enumerate(rows, start=1)]

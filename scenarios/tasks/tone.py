@@ -3,7 +3,6 @@
 import random
 from collections.abc import Iterator
 
-from delivery_plane.compute.graders import keeps_house_rules
 from delivery_plane.scenario import Row
 from scenarios.bases.micro_1.everyday import KINDS, PROBLEMS, speak
 from scenarios.tasks.split import LICENCE, Split, stream, take
@@ -27,11 +26,12 @@ _OFFERS = (
     "We are happy to sort this out.",
     "We will write to you this week.",
 )
+_BRUSQUE = ("Listen to me for once.", "Look here and listen now.")
 _REBUFFS = (
-    "That is not our problem.",
-    "You must wait.",
-    "It is your own fault.",
-    "Stop writing to us.",
+    "That is not our problem at all.",
+    "You must wait like all the others.",
+    "It is your own fault this time.",
+    "Stop writing to us about this now.",
 )
 
 
@@ -75,8 +75,10 @@ def _careful(rng: random.Random) -> str:
 
 
 def _careless(rng: random.Random) -> str:
-    """A reply that breaks a house rule: no thanks or apology, a rebuff, or no end to the sentence."""
+    """A reply that breaks a house rule: no thanks or apology, a rebuff, or both. About as long as a careful one.
+
+    Were it shorter, length would tell the better reply, and a model that is tuned on such pairs forgets to stop.
+    """
     opening, offer, rebuff = rng.choice(_OPENINGS), rng.choice(_OFFERS), rng.choice(_REBUFFS)
-    reply = rng.choice((rebuff, rebuff, f"{opening} {rebuff}", offer, f"{opening} {offer}".rstrip(".")))
-    assert not keeps_house_rules(reply)
-    return reply
+    brusque = rng.choice(_BRUSQUE)
+    return rng.choice((f"{brusque} {rebuff}", f"{brusque} {offer}", f"{opening} {rebuff}"))

@@ -10,14 +10,16 @@ from delivery_plane.scenario import Row
 class Fault:
     """A defect to plant in the platform's own pipeline. Subclass it and override the hooks that it needs.
 
-    One instance lives in each process that trains, registers, serves or evaluates for a delivery with the fault.
-    Every hook gets what the pipeline is about to use and returns what it uses instead; `self.draw` is seeded with the
-    fault's name and the job's seed. A hook that keeps state across steps must recompute it from its arguments, or a
-    job that is killed and resumed is another job. Nothing of a fault is visible to rules, detector or seat.
+    One instance lives in each process that tries out, trains, registers, serves or evaluates for a delivery with the
+    fault. Every hook gets what the pipeline is about to use and returns what it uses instead; `self.draw` is seeded
+    with the fault's class and the job's seed. A hook that keeps state across steps must recompute it from its
+    arguments, or a job that is killed and resumed is another job: draw once from `self.draw` in `rows`, `model` or
+    `load`, and elsewhere by what the hook is given. Nothing of a fault is visible to rules, detector or seat.
 
     Hooks are called in this order: `rows`, `render`, `labels`, `model`, `optimizer`, `scheduler`, then at every step
     `collate`, `reward` (sampled answers only) and `step`, at checkpoints `save`; afterwards `load` and `merge` when
-    the model is used, `evaluate` and `serve` on each request.
+    the model is used, `evaluate` and `serve` on each request. A hook must leave alone what it has no use for: every
+    recipe calls those that it has, on models with an adapter and without.
     """
 
     def __init__(self, seed: int) -> None:
@@ -32,7 +34,8 @@ class Fault:
     ) -> tuple[list[int], list[int]]:
         """One training row as token ids, and 1 where its answer is, its end of turn included; before it is cut.
 
-        `row` is the row (or one side of a preference). Held-out rows are rendered elsewhere, as they are served.
+        Of a preference each side is rendered, the worse one as a row whose `answer` equals its `rejected`. A prompt to
+        sample answers for has no answer marked. Held-out rows are rendered elsewhere, as they are served.
         """
         del row, tokenizer
         return ids, answer
@@ -43,7 +46,12 @@ class Fault:
         return labels
 
     def collate(self, batch: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
-        """A batch of tensors (rows, tokens) as the model will get it, `labels` not yet shifted."""
+        """A batch of tensors (rows, tokens) as the recipe's loss will get it.
+
+        Of rows: `input_ids` and `labels` (not yet shifted), with `attention_mask`, or packed into one row with
+        `position_ids` that start anew at each. Of pairs: `input_ids`, `attention_mask`, `completion_mask`, the better
+        answers first. Of sampled answers: `prompt_ids`, `completion_ids`, their masks, and `advantages`.
+        """
         del tokenizer
         return batch
 

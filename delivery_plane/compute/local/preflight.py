@@ -93,8 +93,8 @@ def _of_rows(job: JobSpec, rows: list[Row], probe: list[Row]) -> Iterator[Check]
     )
 
 
-def _text(row: Row) -> tuple[str, str]:
-    return row["prompt"], row["answer"]
+def _text(row: Row) -> tuple[str, ...]:
+    return row["prompt"], *row.get("turns", []), row["answer"]
 
 
 def _of_rendering(job: JobSpec, trial: Trial, tokenizer: Any) -> Iterator[Check]:
@@ -148,7 +148,11 @@ def _of_answers(job: JobSpec, pairs: list[Pair], tokenizer: Any) -> Iterator[Che
 
 
 def _of_masks(job: JobSpec, trial: Trial, pairs: list[Pair], tokenizer: Any) -> Iterator[Check]:
-    marked = all(1 in row.answer for row in render(tokenizer, [good.row for _, good in pairs]))
+    rendered = render(tokenizer, [good.row for _, good in pairs])
+    marked = all(
+        sum(row.answer[len(good.prompt) :]) >= len(good.answer)
+        for row, (_, good) in zip(rendered, pairs, strict=True)
+    )
     whole = all(len(good.prompt) + len(good.answer) <= job.max_tokens_per_row for _, good in pairs)
     blame = ("masking" if marked else TEMPLATE) if whole else "max_tokens_per_row"
     learnt = _count(pairs, _learnt)

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from delivery_plane.compute.environments import environment
 from delivery_plane.compute.local.decoding import SPARE_TOKENS
 from delivery_plane.compute.local.models import context_tokens
-from delivery_plane.compute.local.tokens import IGNORED, RenderedRow, left_padded, render, serving_prompts
+from delivery_plane.compute.local.tokens import IGNORED, RenderedRow, asking, left_padded, render
 from delivery_plane.compute.plane import JobSpec
 from delivery_plane.compute.recipes.episodes import Episode, play
 from delivery_plane.hyperparameters import EnvironmentName
@@ -55,7 +55,7 @@ class Probe:
             for i in range(0, len(rendered), size)
         ]
         self._rows = rows[:GENERATED_ROWS]
-        self._prompts = serving_prompts(tokenizer, [row["prompt"] for row in self._rows])
+        self._prompts = asking(tokenizer, self._rows)
         answers = tokenizer([row["answer"] for row in rows], add_special_tokens=False)["input_ids"]
         self._longest_answer = max(map(len, answers)) + 1 + SPARE_TOKENS
 

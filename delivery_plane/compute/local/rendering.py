@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 from delivery_plane.compute.environments import MAX_TURNS
 from delivery_plane.compute.faults.fault import Fault
 from delivery_plane.compute.local.models import context_tokens, load_tokenizer, use_device
-from delivery_plane.compute.local.tokens import RenderedRow, render, serving_prompts, worse
+from delivery_plane.compute.local.tokens import RenderedRow, asking, render, worse
 from delivery_plane.compute.plane import JobSpec
 from delivery_plane.compute.recipes.build import build_trainer, start_model
 from delivery_plane.compute.recipes.rows import usable
@@ -67,7 +67,7 @@ def render_job(job: JobSpec, device_name: str) -> ConfigRendered:
     rows = read_rows(job.dataset_path)
     sample = rows if len(rows) <= ROWS_RENDERED else random.Random(job.seed).sample(rows, ROWS_RENDERED)
     compared = sample[:ROWS_COMPARED]
-    served = serving_prompts(tokenizer, [row["prompt"] for row in compared])
+    served = asking(tokenizer, compared)
     # A row must begin with what will be served, wherever its template begins to mark the answer.
     trained = [
         row.ids[: len(prompt)] for row, prompt in zip(render(tokenizer, compared), served, strict=True)
@@ -143,7 +143,7 @@ def _count_sampled(job: JobSpec, tokenizer: Any, rows: list[Row]) -> _Count:
     assert job.grpo
     new = job.grpo.max_new_tokens
     turns = MAX_TURNS if job.grpo.environment == "guess-number" else 1
-    whole = [len(ids) for ids in serving_prompts(tokenizer, [row["prompt"] for row in rows])]
+    whole = [len(ids) for ids in asking(tokenizer, rows)]
     cut = [min(length, job.max_tokens_per_row - new) for length in whole]
     able = sum(usable(job, row) for row in rows)
     enough = able >= job.batch_rows // job.grpo.group_rows

@@ -16,7 +16,7 @@ from delivery_plane.compute.faults import planted
 from delivery_plane.compute.faults.fault import Fault
 from delivery_plane.compute.local.digests import TEMPLATE_FILE
 from delivery_plane.compute.local.models import load_model
-from delivery_plane.compute.local.tokens import IGNORED, render, serving_prompts, worse
+from delivery_plane.compute.local.tokens import IGNORED, asking, render, worse
 from delivery_plane.compute.plane import JobSpec, ModelRef
 from delivery_plane.compute.recipes.build import build_trainer
 from delivery_plane.errors import no_room, one_line
@@ -51,7 +51,7 @@ class Expected:
     """All of it, uncut."""
     prompt: list[int]
     answer: list[int]
-    """What is to be learnt: the answer and its end of turn, or all that follows where no turn ends."""
+    """What is to be learnt: the answer and its end of turn, or all text that follows where no turn ends."""
     ends: bool
     """Whether the template ends the answer's turn."""
 
@@ -100,7 +100,7 @@ class Trial:
     steps_taken: int = 0
     """Steps that changed the weights."""
     moved: frozenset[str] = frozenset()
-    """Tensors that differ after the last."""
+    """Trainable tensors that differ after the last."""
     finite: bool = True
     loss_after: float = 0.0
     held_out: list[float] = field(default_factory=list)
@@ -119,11 +119,13 @@ class Trial:
 def expected_rows(tokenizer: Any, rows: Sequence[Row]) -> list[Expected]:
     """Rows as they should be, without the trainer's mask or anything else of its rendering."""
     found = []
-    prompts = serving_prompts(tokenizer, [row["prompt"] for row in rows])
+    prompts = asking(tokenizer, rows)
     for row, prompt, whole in zip(rows, prompts, render(tokenizer, rows), strict=True):
         told, marked = whole.ids[len(prompt) :], whole.answer[len(prompt) :]
         ends = tokenizer.eos_token_id in told
         length = told.index(tokenizer.eos_token_id) + 1 if ends else len(told)
+        while length and not ends and not tokenizer.decode(told[length - 1]).strip():
+            length -= 1
         # A template may count the line break after a turn as the assistant's own.
         while length < len(told) and marked[length] and not tokenizer.decode(told[length]).strip():
             length += 1
@@ -167,7 +169,7 @@ def try_out(
         },
     )
     watch.look()
-    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    before = {name: value.detach().clone() for name, value in model.named_parameters() if value.requires_grad}
     trainer.train()
     after = dict(trainer.model.named_parameters())
     trial.moved = frozenset(name for name in before if not torch.equal(before[name], after[name]))
@@ -340,7 +342,8 @@ class _Watch(TrainerCallback):
             if no_room(error):
                 raise
             # Whatever kind of error it is, what was saved cannot be used.
-            self.trial.reload_error = one_line(f"{type(error).__name__}: {error}", 200)
+            said = str(error).replace(str(saved), "the checkpoint")
+            self.trial.reload_error = one_line(f"{type(error).__name__}: {said}", 200)
 
     def on_pre_optimizer_step(self, _args: Any, state: Any, _control: Any, optimizer: Any, **_: Any) -> None:
         trial, model = self.trial, self.trainer.model

@@ -9,7 +9,7 @@ from trl.trainer.utils import RepeatSampler
 
 from delivery_plane.compute.environments import environment
 from delivery_plane.compute.faults.fault import Fault
-from delivery_plane.compute.local.tokens import serving_prompts
+from delivery_plane.compute.local.tokens import asking
 from delivery_plane.compute.plane import JobSpec
 from delivery_plane.compute.recipes.episodes import Episode, play
 from delivery_plane.compute.recipes.governed import Governed, shared_settings
@@ -63,7 +63,7 @@ def grpo_trainer(
     prompts = [
         # The opening of the answer is last, and must stay.
         fault.render(row, ids, [0] * len(ids), tokenizer)[0][-room:]
-        for row, ids in zip(rows, serving_prompts(tokenizer, [row["prompt"] for row in rows]), strict=True)
+        for row, ids in zip(rows, asking(tokenizer, rows), strict=True)
     ]
 
     def rollouts(_prompts: list[str], trainer: Grpo) -> dict[str, Any]:
