@@ -275,9 +275,9 @@ Tango's 95% interval. *All seeds* adds up the pairs of the seeds, whose rows and
 - **sft arithmetic**: sums and differences of two or three numbers, drawn by reasoning-gym; judged by the number.
 - **dpo tone**: which of two replies is better, told by annotators of whom one in ten errs, after SFT on a team's
   replies, good and curt; judged by the house rules, a program, on what is generated.
-- **grpo guess**: to find a number in three turns, told higher or lower, after SFT on games played by chance; rewarded
-  and judged by the game, judged on prompts that no job has seen; the ranges are the same, as this base cannot name the
-  numbers of others well.
+- **grpo guess**: to find a number in three turns, told higher or lower, after SFT on games of players without a
+  strategy; rewarded and judged by the game, judged on prompts that no job has seen. The ranges of numbers are the same:
+  this base names the numbers of other ranges badly, and that would be measured instead.
 
 Goals: SFT up by at least 15 points in every seed; DPO and GRPO better than their start in every seed, and the lower
 end of all seeds above 0.

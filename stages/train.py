@@ -213,12 +213,4 @@ def _resume(record: Record, identity: str) -> Resume | None:
         for fact in record.facts(ProbeObserved)
         if fact.value.job_id == identity and fact.value.step == saved[-1].step
     )
-    return Resume(
-        step=probe.step,
-        tokens=probe.tokens,
-        supervised_tokens=probe.supervised_tokens,
-        device_seconds=probe.device_seconds,
-        probe_seconds=probe.probe_seconds,
-        generated_tokens=probe.policy.generated_tokens if probe.policy else 0,
-        rollouts=probe.policy.rollouts if probe.policy else 0,
-    )
+    return Resume(step=probe.step, device_seconds=probe.device_seconds, probe_seconds=probe.probe_seconds)

@@ -38,8 +38,6 @@ def trained(
 def resume_from(probe: ProbeObserved) -> Resume:
     return Resume(
         step=probe.step,
-        tokens=probe.tokens,
-        supervised_tokens=probe.supervised_tokens,
         device_seconds=probe.device_seconds,
         probe_seconds=probe.probe_seconds,
     )
@@ -205,7 +203,7 @@ def test_a_faulty_run_has_the_same_plan_and_other_weights() -> None:
 
 def test_an_unknown_fault_is_refused() -> None:
     assert "label-shuffle" in known_faults()
-    with pytest.raises(BadInput, match="no such fault; known: .*label-shuffle"):
+    with pytest.raises(BadInput, match=r"no such fault; known: .*label-shuffle"):
         next(plane().train(job("unknown", fault="gremlins"), None))
 
 

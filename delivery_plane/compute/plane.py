@@ -107,15 +107,11 @@ class JobSpec(Hyperparameters):
 
 
 class Resume(Frozen):
-    """Where a job goes on: its last complete checkpoint, and what had been used by then."""
+    """Where a job goes on: its last complete checkpoint, which knows what was trained on, and the time used by then."""
 
     step: int
-    tokens: int
-    supervised_tokens: int
     device_seconds: float
     probe_seconds: float
-    generated_tokens: int = 0
-    rollouts: int = 0
 
 
 class Suite(Frozen):
