@@ -22,6 +22,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  { rm -rf .venv; echo "make: '$(PYTHON) -m venv' failed: it needs Python 3.11 to 3.13 with venv (Debian: python3-venv); name another with PYTHON=..." >&2; exit 1; }
 	@echo "Installing into .venv: two to four minutes the first time."
 	$(BIN)/pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
+	@$(BIN)/pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[gym]' >/dev/null 2>&1 || \
+	  echo "Left out: reasoning-gym, which compiles and needs gcc. Only 'make bench-recipes' and a few tests want it."
 	@touch $@
 
 install: $(INSTALLED)  ## environment in .venv, with versions from constraints.txt
@@ -42,7 +44,7 @@ check: $(INSTALLED)  ## format, lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: bench-startup bench-eval  ## every benchmark; each ends with one JSON object and fails when it misses its goal
+bench: bench-startup bench-eval  ## the benchmarks of minutes; each ends with one JSON object and fails when it misses its goal
 
 bench-startup: $(INSTALLED)  ## start of the command line against its two libraries alone
 	$(BIN)/python benchmarks/help_startup.py

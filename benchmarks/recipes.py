@@ -89,7 +89,7 @@ CELLS = (
         "exact_match",
         (
             Leg(
-                {**SFT, "steps": 400},
+                {**SFT, "steps": 600},
                 lambda seed: (arithmetic.draw(4000, seed, "train"), arithmetic.draw(64, seed, "probe")),
             ),
         ),

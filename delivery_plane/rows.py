@@ -94,7 +94,7 @@ def overlapping(public: Sequence[Row], held_out: Sequence[Row], ngram_words: int
 
     Words that most prompts begin with (an instruction) count in no n-gram.
     """
-    texts = {id(row): normalised(row["prompt"]).split() for row in (*public, *held_out)}
+    texts = {id(row): _asked(row).split() for row in (*public, *held_out)}
     instruction = _instruction(list(texts.values()))
 
     def ngrams(row: Row) -> Iterable[tuple[str, ...]]:
@@ -130,7 +130,14 @@ def _instruction(texts: list[list[str]]) -> list[str]:
 
 def _text(row: Row) -> str:
     """All that a row says."""
-    return "\n".join((row["prompt"], row["answer"], row.get("rejected", ""), row.get("tests", "")))
+    return "\n".join(
+        (row["prompt"], *row.get("turns", ()), row["answer"], row.get("rejected", ""), row.get("tests", ""))
+    )
+
+
+def _asked(row: Row) -> str:
+    """What comes before the answer, normalised: of a conversation, all of it."""
+    return normalised("\n".join((row["prompt"], *row.get("turns", ()))))
 
 
 def issues(
@@ -146,16 +153,14 @@ def issues(
     seen: set[tuple[str, str]] = set()
     duplicates = []
     for row in rows:
-        pair = (normalised(row["prompt"]), row["answer"].strip())
+        pair = (_asked(row), row["answer"].strip())
         if pair in seen:
             duplicates.append(row["row_id"])
         seen.add(pair)
         by_prompt[pair[0]].add(pair[1])
     found: dict[IssueKind, list[str]] = {
         "duplicates": duplicates,
-        "conflicting_labels": [
-            row["row_id"] for row in rows if len(by_prompt[normalised(row["prompt"])]) > 1
-        ],
+        "conflicting_labels": [row["row_id"] for row in rows if len(by_prompt[_asked(row)]) > 1],
         "unlicensed_rows": [row["row_id"] for row in rows if row["licence"] not in permitted],
         "pii": [row["row_id"] for row in rows if has_personal_data(_text(row))],
         "sealed_overlap": [row["row_id"] for row in rows if row["row_id"] in overlap],

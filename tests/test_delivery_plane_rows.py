@@ -219,6 +219,33 @@ def test_personal_data_in_the_answer_counts_as_well() -> None:
 
 
 @pytest.mark.parametrize(
+    "more",
+    [
+        {"rejected": "ask ana@example.org"},
+        {"tests": "# ana@example.org"},
+        {"turns": ["I am ana@example.org", "hi"]},
+    ],
+)
+def test_personal_data_counts_wherever_a_row_may_hold_it(more: Row) -> None:
+    profile = issues([{**row("r1", "who?", "nobody"), **more}], ["cc-by-4.0"], ())
+    assert profile["pii"].row_ids == ("r1",)
+
+
+def test_conversations_are_the_same_only_when_all_that_was_said_is() -> None:
+    begun = {"turns": ["3", "higher"]}
+    rows: list[Row] = [
+        row("r1", "Guess my number.", "3"),
+        {**row("r2", "Guess my number.", "5"), **begun},  # type: ignore[typeddict-item]
+        {**row("r3", "guess my number", "5"), **begun},  # type: ignore[typeddict-item]
+        {**row("r4", "Guess my number.", "6"), **begun},  # type: ignore[typeddict-item]
+    ]
+    profile = issues(rows, ["cc-by-4.0"], ())
+    assert profile["duplicates"].row_ids == ("r3",)
+    assert profile["conflicting_labels"].row_ids == ("r2", "r3", "r4")
+    assert overlapping(rows, rows[1:2], 13) == ("r2", "r3", "r4")
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "mail ana.hart12@example.com",
