@@ -13,6 +13,8 @@ from delivery_plane.compute.local.children import Child
 from delivery_plane.compute.local.digests import model_digest
 from delivery_plane.errors import ComputeFault
 
+pytestmark = pytest.mark.long
+
 
 def roll_out_plan(**changes: object) -> DeployClaim:
     fields = {

@@ -23,6 +23,8 @@ MICRO = ModelRef(base_path=Path(micro_1.__file__).parent / "model")
 FAULTS = """
 from delivery_plane.compute.faults.fault import Fault
 
+pytestmark = pytest.mark.long
+
 class Blind(Fault):
     def evaluate(self, ids, tokenizer):
         return ids[-4:]

@@ -16,6 +16,8 @@ from delivery_plane.errors import BadInput, ComputeFault
 from delivery_plane.hyperparameters import LoraSettings
 from delivery_plane.rows import read_rows
 
+pytestmark = pytest.mark.long
+
 LORA = LoraSettings(rank=4, alpha=16)
 
 

@@ -192,6 +192,7 @@ def test_a_poor_dev_look_reopens_the_configuration(plane: Plane, scenario: str) 
     assert [gate["kind"] for gate in shown["gates"]] == ["spend", "spend", "release"]
 
 
+@pytest.mark.long
 def test_a_flag_may_be_answered_by_another_plan(plane: Plane, scenario: str) -> None:
     shown = plane.json("deliver", scenario, "--seat", "reviser", "--fault", "label-shuffle", code=1)
     assert shown["outcome"] == "stopped_on_flag"
@@ -200,6 +201,7 @@ def test_a_flag_may_be_answered_by_another_plan(plane: Plane, scenario: str) -> 
     assert [job["status"] for job in shown["jobs"]] == ["stopped", "stopped"]
 
 
+@pytest.mark.long
 def test_people_decide_gates_and_every_wrong_decision_is_recorded(plane: Plane, scenario: str) -> None:
     plane.run("identity", "new", "ann", "--role", "approver")
     plane.run("identity", "new", "sam", "--role", "seat")
@@ -232,6 +234,7 @@ def test_people_decide_gates_and_every_wrong_decision_is_recorded(plane: Plane, 
     ]
 
 
+@pytest.mark.long
 def test_no_decision_by_the_deadline_is_a_refusal_and_a_late_one_is_refused(
     plane: Plane, scenario: str
 ) -> None:
