@@ -31,10 +31,13 @@ def test_a_folder_and_a_base_from_outside_are_delivered(
     assert tried["failed"] == []
 
 
-def test_a_fault_from_outside_runs_and_nobody_who_judges_sees_it(tmp_path: Path) -> None:
+def test_a_fault_from_outside_runs_and_nobody_who_judges_sees_it(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     plane = Plane(tmp_path / "home")
+    folder = toy.shared(tmp_path_factory.getbasetemp().parent)
     found = plane.json(
-        "deliver", "support-intents", "--seat", "reference", "--fault", f"{OUTSIDE}:Example", code=None
+        "deliver", str(folder), "--seat", "reference", "--fault", f"{OUTSIDE}:Example", code=None
     )
     assert found["outcome"] not in (None, "platform_fault")
     (planted,) = plane.facts(found["delivery_id"], "fault_planted")

@@ -1,4 +1,5 @@
-"""The scenario that ships, on the base that ships: the demo, and every seat's end as `expected.toml` declares."""
+"""The scenario that ships, on the base that ships: every seat ends as `expected.toml` declares. The reference and its
+shuffled labels are the demo, which `.ci/run` holds to the same from the wheel."""
 
 from collections.abc import Iterator
 
@@ -17,19 +18,6 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     here = Plane(tmp_path_factory.mktemp("plane") / "home")
     with here.up():
         yield here
-
-
-def test_the_demo_accepts_the_good_delivery_and_stops_the_other(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    shown = Plane(tmp_path_factory.mktemp("demo") / "home").json("demo", seconds=600)
-    good, bad = shown["deliveries"]
-    assert good["outcome"] == "accepted"
-    assert [stage["status"] for stage in good["stages"]] == ["passed"] * 10
-    assert good["acceptance"]["uplift"] >= good["acceptance"]["margin"]
-    assert bad["outcome"] == "stopped_on_flag"
-    assert bad["acceptance"] is None
-    assert shown["ledger_verified"] is True
 
 
 @pytest.mark.parametrize(
