@@ -19,11 +19,11 @@ from delivery_plane.errors import BadInput
 from delivery_plane.rows import read_rows
 from scenarios.bases import micro_1
 
+pytestmark = pytest.mark.long
+
 MICRO = ModelRef(base_path=Path(micro_1.__file__).parent / "model")
 FAULTS = """
 from delivery_plane.compute.faults.fault import Fault
-
-pytestmark = pytest.mark.long
 
 class Blind(Fault):
     def evaluate(self, ids, tokenizer):
