@@ -36,7 +36,7 @@ def job_spec(context: StageContext) -> JobSpec:
     truth = context.record.last(PlantedTruth)
     if not (plan and config and selected and opened and truth):
         raise LedgerFault("a job needs a plan, a configuration and a selected data set on record")
-    base = plan.value.base if plan.value.base in context.bases else next(iter(context.bases))
+    base = base_of(context, plan.value)
     identity = job_id(context)
     parent = parent_of(context, plan.value)
     return JobSpec(
@@ -60,8 +60,13 @@ def job_spec(context: StageContext) -> JobSpec:
 
 
 def parent_of(context: StageContext, plan: PlanClaim) -> JobEnded | None:
-    """The finished job that a plan starts from; None: the base, also when the plan names no such job."""
-    return finished_jobs(context).get(plan.parent)
+    """The finished job that a plan starts from; None: the base, also when the plan names no job on that base."""
+    on_base = {
+        fact.value.job_id
+        for fact in context.record.facts(JobStarted)
+        if fact.value.base == base_of(context, plan)
+    }
+    return finished_jobs(context).get(plan.parent) if plan.parent in on_base else None
 
 
 def _chain(context: StageContext, job: JobEnded) -> tuple[Path, ...]:
@@ -101,7 +106,12 @@ def preflight_failed(record: Record) -> bool:
 def base_name(context: StageContext) -> str:
     """The base model the latest plan chose, or the first on offer when it chose none of them."""
     plan = context.record.claim(PlanClaim)
-    return plan.value.base if plan and plan.value.base in context.bases else next(iter(context.bases))
+    return base_of(context, plan.value) if plan else next(iter(context.bases))
+
+
+def base_of(context: StageContext, plan: PlanClaim) -> str:
+    """The base model that a plan names, or the first on offer when it names none of them."""
+    return plan.base if plan.base in context.bases else next(iter(context.bases))
 
 
 def finished_jobs(context: StageContext) -> dict[str, JobEnded]:

@@ -55,7 +55,7 @@ class PlanChecked(FactBase):
     selection_split: str
     parent: str = "base"
     parent_known: bool = True
-    """Whether training would start from the base or from a job that ended with a checkpoint."""
+    """Whether training would start from the planned base, or from a job on it that ended with a checkpoint."""
     rows_for_objective: int | None = None
     """Selected rows that the objective can train on; None: not counted."""
 

@@ -98,7 +98,7 @@ def _parent(record: Record, visit: Visit) -> Reading:
     return passed_if(
         fact.parent_known and fact.parent == claim.value.parent,
         f"attempt {visit.attempt} trains from `{fact.parent}`, which {'is' if fact.parent_known else 'is not'} the "
-        "base or a job of this delivery that ended with a checkpoint",
+        "base or a job of this delivery on the planned base that ended with a checkpoint",
         claim,
         checked,
     )
@@ -181,7 +181,7 @@ RULES: tuple[Rule, ...] = (
         stage=StageName.PLAN,
         blocking=False,
         asks="Does training start from the base, or from a job of this delivery that left a checkpoint?",
-        flips="The parent named is neither.",
+        flips="The parent named is neither, or grew from another base than the planned one.",
         read=_parent,
         since="0.3.0",
     ),
